@@ -1,0 +1,47 @@
+# `make` builds .venv by itself from any Python 3.11-3.13 and reuses it while pyproject.toml is unchanged.
+# PYTHON=/path/to/python3 picks the interpreter.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: demo test test-all check format bench docs clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
+
+demo: $(STAMP)
+	$(BIN)/permvi reproduce transforms --out out/demo
+
+test: $(STAMP)
+	$(BIN)/pytest -n 2 -q -m "not slow"
+	JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 -q -m "float32 and not slow"
+
+test-all: $(STAMP)
+	$(BIN)/pytest -n 2 -q
+	JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 -q -m float32
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)
+	$(BIN)/permvi bench --json out/bench.json
+
+$(STAMP): pyproject.toml
+	@python=""; for candidate in $(CANDIDATES); do \
+	  if "$$candidate" -c '$(SUITABLE)' 2>/dev/null; then python="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then echo "permvi needs Python 3.11, 3.12 or 3.13; tried: $(CANDIDATES)" >&2; exit 2; fi; \
+	if ! $(BIN)/python -c '$(SUITABLE)' 2>/dev/null; then "$$python" -m venv --clear $(VENV); fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out site build dist
