@@ -1,0 +1,14 @@
+"""The solvers behind ``permvi.assignment``: NumPy and compiled loops on the host, JAX on devices.
+
+All of them minimise a cost, work in floating point, and answer ties alike: an entry is *tight* when
+its reduced cost is zero to within ``TIE_ULPS`` roundings of its two potentials, the optimal
+assignments are the matchings of tight entries, and the lexicographically smallest of those is it.
+"""
+
+TIE_ULPS = 16
+
+# What became of a problem.
+SOLVED, NOT_FINITE, INFEASIBLE = 0, 1, 2
+
+# In float64 a sum of costs may overflow above this size, so such problems are scaled down.
+HUGE, SHRINK = 2.0**900, 2.0**-100

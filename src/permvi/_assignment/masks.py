@@ -1,0 +1,78 @@
+"""Which entries of a mask can be used at all: matchings of bipartite graphs, on the host.
+
+An n-by-m problem is drawn on an (n+1)-by-(m+1) *board*, where being left over is an entry like any
+other: row n holds the columns that no row takes (n < m), column m is held by the rows that take no
+column (n > m). A matching is then a vector with an entry in 0, ..., m for each of the n rows.
+"""
+
+import numpy as np
+
+
+def board(entries: np.ndarray) -> np.ndarray:
+    """The board of an (n, m) boolean array on which anything may be left over that has to be."""
+    n, m = entries.shape
+    result = np.zeros((n + 1, m + 1), bool)
+    result[:n, :m] = entries
+    result[n, :m] = n < m
+    result[:n, m] = n > m
+    return result
+
+
+def maximum_matching(entries: np.ndarray) -> np.ndarray:
+    """The column of each row, or m, in a matching of the (n, m) entries with the most rows."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    column = maximum_bipartite_matching(csr_array(entries), perm_type="column")
+    return np.where(column < 0, entries.shape[1], column)
+
+
+def is_complete(column: np.ndarray, num_columns: int) -> bool:
+    """Whether a matching covers all rows or all columns, whichever are fewer."""
+    return int(np.sum(column < num_columns)) == min(len(column), num_columns)
+
+
+def matchable(board: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """The entries of a board that are in at least one matching, given one matching of it.
+
+    Two matchings differ by cycles of rows, each taking what the next one holds. So an entry is in
+    some matching if it is in the given one or if its row and its column are in one strongly
+    connected component of the graph row -> what it could take -> who holds that
+    (Dulmage and Mendelsohn 1958).
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n, m = board.shape[0] - 1, board.shape[1] - 1
+    held = np.zeros_like(board)
+    held[np.arange(n), column] = True
+    held[n, :m] = ~held[:n, :m].any(axis=0)
+    graph = np.zeros((n + m + 2, n + m + 2), bool)
+    graph[: n + 1, n + 1 :] = board & ~held
+    graph[n + 1 :, : n + 1] = held.T
+    _, label = connected_components(csr_array(graph), directed=True, connection="strong")
+    return held | (board & (label[: n + 1, None] == label[n + 1 :]))
+
+
+def prune(mask: np.ndarray) -> np.ndarray | None:
+    """An (n, m) mask without the entries of no complete matching; None if there is no matching."""
+    column = maximum_matching(mask)
+    if not is_complete(column, mask.shape[1]):
+        return None
+    return matchable(board(mask), column)[:-1, :-1]
+
+
+def components(mask: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The rows and columns of each connected part of an (n, m) mask, those of the first row first.
+
+    Rows and columns without any entry are in no part.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(mask)
+    rows, cols = np.nonzero(mask)
+    graph = csr_array((np.ones(len(rows)), (rows, cols + n)), shape=(sum(mask.shape),) * 2)
+    _, label = connected_components(graph, directed=False)
+    used = dict.fromkeys(label[rows])
+    return [(np.flatnonzero(label[:n] == k), np.flatnonzero(label[n:] == k)) for k in used]
