@@ -1,0 +1,215 @@
+"""Can this posterior be trusted? The signals, and the rule that turns them into one verdict.
+
+Two signals were found reliable for permutations: the effective sample size per draw, and the
+agreement between independent fits. Pareto's k-hat misled both ways (it alarms on tied weights and
+sees nothing of missed modes), so it is reported and never decides.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from permvi._choices import one_of
+
+Verdict = Literal["trust", "check", "do not trust"]
+
+# Effective samples per draw below which a posterior needs a look, and is not to be believed.
+ESS_CHECK = 0.1
+ESS_DISTRUST = 0.01
+# Total variation between two fits' labels of a row, above which likewise.
+DISAGREEMENT_CHECK = 0.03
+DISAGREEMENT_DISTRUST = 0.1
+# Chains that have found the same distribution stay below this.
+R_HAT_CHECK = 1.05
+# Above these the reasons mention it, and the verdict stays as it is.
+K_HAT_NOTE = 0.7
+EVIDENCE_GAP_NOTE = 1.0
+
+_ADVICE = "try method='mcmc' or more restarts"
+
+SCALARS = ("ess_per_draw", "disagreement", "vertex_distance", "evidence_gap", "k_hat", "r_hat")
+ARRAYS = ("disagreement_by_row", "elbo_trace")
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """How a fit went.
+
+    Attributes:
+        verdict: "trust", "check" or "do not trust".
+        reasons: Why, in plain sentences.
+        ess_per_draw: Effective sample size of the draws' weights (or of a thinned chain) per draw.
+        disagreement: The largest of ``disagreement_by_row``.
+        disagreement_by_row: (n,) or (sites, n) total variation between independent fits.
+        converged: Whether the optimiser or the sampler settled.
+        elbo_trace: (steps,) or (restarts, steps) evidence lower bounds, which rise.
+        vertex_distance: Mean distance of relaxed samples to the nearest permutation.
+        evidence_gap: Estimate of the log evidence minus its bound, in nats.
+        k_hat: Pareto shape of the importance weights, advisory only.
+        r_hat: The largest R-hat over what is not constant.
+        extras: Further arrays by name.
+    """
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    ess_per_draw: float | None = None
+    disagreement: float | None = None
+    disagreement_by_row: np.ndarray | None = field(default=None, repr=False)
+    converged: bool | None = None
+    elbo_trace: np.ndarray | None = field(default=None, repr=False)
+    vertex_distance: float | None = None
+    evidence_gap: float | None = None
+    k_hat: float | None = None
+    r_hat: float | None = None
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        one_of("verdict", self.verdict, get_args(Verdict))
+        set_field = object.__setattr__
+        set_field(self, "reasons", tuple(str(reason) for reason in self.reasons))
+        set_field(self, "extras", {name: _array(value) for name, value in self.extras.items()})
+        for name in ARRAYS:
+            set_field(self, name, _array(getattr(self, name)))
+        set_field(self, "converged", None if self.converged is None else bool(self.converged))
+        for name in SCALARS:
+            value = getattr(self, name)
+            set_field(self, name, None if value is None else float(value))
+
+
+class Judgement(NamedTuple):
+    """A verdict and its reasons."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+
+def judge(
+    *,
+    exact: bool = False,
+    ess_per_draw: float | None = None,
+    disagreement_by_row: ArrayLike | None = None,
+    converged: bool | None = None,
+    evidence_gap: float | None = None,
+    k_hat: float | None = None,
+    r_hat: float | None = None,
+    row_labels: Sequence[str] | None = None,
+    advice: str = _ADVICE,
+) -> Judgement:
+    """One verdict from what is known of a fit, with a specific reason for each thing against it.
+
+    What is computed exactly is trusted. Otherwise the worst of these decides, and both of the first
+    two must be there for "trust": independent fits of a biased family agree with each other, and
+    weights do not see the modes that a single fit has missed.
+
+    ==================================  =======================  ============
+    signal                              check                    do not trust
+    ==================================  =======================  ============
+    ``ess_per_draw``                    below 0.1, or missing    below 0.01
+    largest of ``disagreement_by_row``  above 0.03, or missing   above 0.1
+    ``converged``                       False
+    ``r_hat``                           above 1.05
+    ==================================  =======================  ============
+
+    ``k_hat`` above 0.7 and ``evidence_gap`` above 1 nat add a remark and decide nothing. NaN counts
+    as missing, except for the disagreement, where it is as bad as can be.
+
+    Args:
+        exact: Whether the posterior was computed exactly.
+        ess_per_draw: As in :class:`Diagnostics`, and so on for the next five.
+        disagreement_by_row: (n,) or (sites, n).
+        converged: Whether the method settled.
+        evidence_gap: In nats.
+        k_hat: Advisory only.
+        r_hat: Of chains.
+        row_labels: (n,) names of the rows.
+        advice: What to try where independent fits disagree.
+
+    Returns:
+        The verdict and its reasons, those against first.
+    """
+    if exact:
+        return Judgement("trust", ("computed exactly",))
+    found = [
+        _judge_agreement(disagreement_by_row, row_labels, advice),
+        _judge_ess(ess_per_draw),
+    ]
+    if converged is False:
+        found.append(("check", "the fit had not converged when it stopped: allow more steps"))
+    if r_hat is not None and r_hat > R_HAT_CHECK:
+        found.append(("check", f"chains differ (R-hat {r_hat:.2f}): run them longer"))
+    severity = get_args(Verdict)
+    found.sort(key=lambda pair: -severity.index(pair[0]))
+    reasons = [reason for _, reason in found]
+    if k_hat is not None and k_hat > K_HAT_NOTE:
+        reasons.append(f"k-hat is {k_hat:.2f}, which is advisory: tied weights also cause it")
+    if evidence_gap is not None and evidence_gap > EVIDENCE_GAP_NOTE:
+        reasons.append(
+            f"the evidence estimate is {evidence_gap:.1f} nats above its bound: the fitted family "
+            "is far from the posterior before correction"
+        )
+    return Judgement(found[0][0], tuple(reasons))
+
+
+def diagnose(
+    *,
+    exact: bool = False,
+    row_labels: Sequence[str] | None = None,
+    advice: str = _ADVICE,
+    **signals: Any,
+) -> Diagnostics:
+    """Diagnostics with the verdict of :func:`judge`.
+
+    Args:
+        exact: As for :func:`judge`.
+        row_labels: Likewise.
+        advice: Likewise.
+        **signals: Fields of :class:`Diagnostics` but ``verdict``, ``reasons`` and ``disagreement``.
+    """
+    judged = ("ess_per_draw", "disagreement_by_row", "converged", "evidence_gap", "k_hat", "r_hat")
+    known = {name: signals[name] for name in judged if name in signals}
+    judgement = judge(exact=exact, row_labels=row_labels, advice=advice, **known)
+    by_row = signals.get("disagreement_by_row")
+    largest = None if by_row is None else float(np.max(by_row))
+    return Diagnostics(*judgement, disagreement=largest, **signals)
+
+
+def _judge_agreement(
+    by_row: ArrayLike | None, row_labels: Sequence[str] | None, advice: str
+) -> tuple[Verdict, str]:
+    if by_row is None:
+        return "check", "no independent fit was compared: missed modes would go unnoticed"
+    values = np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)
+    worst = np.unravel_index(np.argmax(values), values.shape)
+    largest, row = float(values[worst]), int(worst[-1])
+    if largest <= DISAGREEMENT_CHECK:
+        return "trust", f"independent fits agree to within {largest:.2g} in every row"
+    place = f"row {row}" + (f" of site {worst[0]}" if values.ndim > 1 else "")
+    if row_labels is not None:
+        place += f" (label {row_labels[row]!r})"
+    verdict: Verdict = "do not trust" if largest > DISAGREEMENT_DISTRUST else "check"
+    return verdict, (
+        f"two fits disagree by {largest:.2f} in {place}: its marginals may be off; {advice}"
+    )
+
+
+def _judge_ess(ess_per_draw: float | None) -> tuple[Verdict, str]:
+    if ess_per_draw is None or np.isnan(ess_per_draw):
+        return "check", "no weights compare the draws with the model: a bias would go unnoticed"
+    if ess_per_draw >= ESS_CHECK:
+        return "trust", f"each draw is worth {ess_per_draw:.2g} independent ones"
+    verdict: Verdict = "do not trust" if ess_per_draw < ESS_DISTRUST else "check"
+    return verdict, (
+        f"each draw is worth only {ess_per_draw:.2g} independent ones: the draws cover the "
+        "posterior poorly; take more of them or a richer family"
+    )
+
+
+def _array(value: ArrayLike | None) -> np.ndarray | None:
+    if value is None:
+        return None
+    array = np.array(value)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,133 @@
+"""Marginals add up to one: the check that every posterior passes, and a way to make it pass."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from permvi.posterior.sites import Layout
+
+TOLERANCE = 1e-6
+
+_SCALED = 1e-12
+_SINKHORN_STEPS = 100
+_NEWTON_STEPS = 200
+# Added to the Hessian, which is singular where rows and columns can be scaled against each other.
+_RIDGE = 1e-10
+
+
+class Marginals(NamedTuple):
+    """Marginals (..., n, m) with the probabilities of unmatched rows and columns."""
+
+    marginals: np.ndarray
+    p_unmatched_rows: np.ndarray
+    p_unmatched_cols: np.ndarray
+
+
+def check_marginals(
+    marginals: ArrayLike, p_unmatched_rows: ArrayLike | None, p_unmatched_cols: ArrayLike | None
+) -> Marginals:
+    """Float64 copies of the three, clipped to [0, 1], if all rows and columns sum to one.
+
+    Args:
+        marginals: (n, m) or (sites, n, m) probabilities of pairs.
+        p_unmatched_rows: (n,) or (sites, n), zeros where None is given.
+        p_unmatched_cols: (m,) or (sites, m), zeros where None is given.
+
+    Raises:
+        ValueError: A shape is wrong, or a sum or an entry is off by more than ``TOLERANCE``.
+    """
+    pairs = np.array(marginals, dtype=np.float64)
+    layout = Layout.of("marginals", pairs.shape)
+    rows = _alone("p_unmatched_rows", p_unmatched_rows, layout.event_shape)
+    cols = _alone("p_unmatched_cols", p_unmatched_cols, (*layout.site_axes, layout.num_cols))
+    given = Marginals(pairs, rows, cols)
+    for name, array in given._asdict().items():
+        bad = array[~((array >= -TOLERANCE) & (array <= 1 + TOLERANCE))]
+        if bad.size:
+            raise ValueError(f"{name} must be probabilities, got {bad[0]}.")
+    for side, sums in (("row", pairs.sum(-1) + rows), ("column", pairs.sum(-2) + cols)):
+        error = np.abs(sums - 1)
+        if error.max() > TOLERANCE:
+            worst = np.unravel_index(np.argmax(error), error.shape)
+            place = f"{side} {worst[-1]}" + (f" of site {worst[0]}" if len(worst) > 1 else "")
+            raise ValueError(
+                f"marginals must sum to one in each {side}, with the probability of staying "
+                f"unmatched and within {TOLERANCE:g}, got {sums[worst]:.9g} in {place}; "
+                "normalise_marginals repairs small errors."
+            )
+    return Marginals(*(np.clip(array, 0.0, 1.0) for array in given))
+
+
+def normalise_marginals(
+    raw: ArrayLike,
+    p_unmatched_rows: ArrayLike | None = None,
+    p_unmatched_cols: ArrayLike | None = None,
+) -> Marginals:
+    """The nearest marginals whose rows and columns sum to one exactly.
+
+    Rows and columns of ``raw``, their unmatched probabilities included, are multiplied by factors
+    until all sums are one within 1e-12: the projection in Kullback-Leibler divergence, which keeps
+    zeros. Sinkhorn steps do most of it, Newton steps on the logarithms of the factors finish it.
+
+    Args:
+        raw: (n, m) or (sites, n, m) non-negative numbers, roughly marginals.
+        p_unmatched_rows: (n,) or (sites, n), roughly the probabilities of staying unmatched. None:
+            what a row lacks of one where n > m, else zero.
+        p_unmatched_cols: (m,) or (sites, m), likewise.
+
+    Returns:
+        Marginals that a posterior accepts.
+
+    Raises:
+        ValueError: Entries are negative or not finite, or their positive ones hold no matching.
+    """
+    pairs = np.array(raw, dtype=np.float64)
+    layout = Layout.of("raw", pairs.shape)
+    n, m = layout.num_rows, layout.num_cols
+    if p_unmatched_rows is None and n > m:
+        p_unmatched_rows = np.clip(1.0 - pairs.sum(-1), 0.0, 1.0)
+    if p_unmatched_cols is None and m > n:
+        p_unmatched_cols = np.clip(1.0 - pairs.sum(-2), 0.0, 1.0)
+    rows = _alone("p_unmatched_rows", p_unmatched_rows, layout.event_shape)
+    cols = _alone("p_unmatched_cols", p_unmatched_cols, (*layout.site_axes, m))
+    tables = np.zeros((layout.num_sites, n + 1, m + 1))
+    tables[:, :n, :m] = pairs
+    tables[:, :n, m] = rows
+    tables[:, n, :m] = cols
+    if not (np.isfinite(tables) & (tables >= 0)).all():
+        raise ValueError("raw must be finite and non-negative, unmatched probabilities included.")
+    tables = np.stack([_scale(table) for table in tables]).reshape(*layout.site_axes, n + 1, m + 1)
+    return Marginals(tables[..., :n, :m], tables[..., :n, m], tables[..., n, :m])
+
+
+def _scale(table: np.ndarray) -> np.ndarray:
+    """A (n+1, m+1) table with all row and column sums one but those of the last row and column."""
+    n, m = table.shape[0] - 1, table.shape[1] - 1
+    if not (table[:n].sum(1).all() and table[:, :m].sum(0).all()):
+        raise ValueError("raw must have a positive entry in each row and column, got none in one.")
+    for step in range(_SINKHORN_STEPS + _NEWTON_STEPS):
+        rows, cols = table[:n].sum(1), table[:, :m].sum(0)
+        errors = np.concatenate([rows, cols]) - 1
+        if np.abs(errors).max() <= _SCALED:
+            return table
+        if step < _SINKHORN_STEPS:
+            table[:n] /= rows[:, None]
+            table[:, :m] /= table[:, :m].sum(0)
+            continue
+        # The sums are the gradient of a convex function of the factors' logarithms.
+        hessian = np.diag(errors + 1 + _RIDGE)
+        hessian[:n, n:] = table[:n, :m]
+        hessian[n:, :n] = table[:n, :m].T
+        change = np.linalg.solve(hessian, -errors)
+        change /= max(1.0, np.abs(change).max())
+        table[:n] *= np.exp(change[:n, None])
+        table[:, :m] *= np.exp(change[n:])
+    raise ValueError("raw must be positive on some matching, got no way to scale it to marginals.")
+
+
+def _alone(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.zeros(shape) if value is None else np.array(value, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got shape {array.shape}.")
+    return array

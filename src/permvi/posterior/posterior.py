@@ -1,0 +1,332 @@
+"""What every method of inference returns."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from permvi._choices import one_of
+from permvi._version import __version__
+from permvi.inference.exact.problem import positive_int
+from permvi.posterior import decoders, items
+from permvi.posterior.diagnostics import Diagnostics, diagnose
+from permvi.posterior.draws import DrawsLaw
+from permvi.posterior.items import Item, Labels
+from permvi.posterior.latents import Latent
+from permvi.posterior.laws import Law, SolvedLaw
+from permvi.posterior.marginals import Marginals, check_marginals
+from permvi.posterior.sites import Layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EvidenceKind = Literal["exact", "bound", "estimate"]
+
+# Python's own types, so that what was saved and loaded equals what was not.
+_PLAIN = {
+    "log_evidence": float,
+    "log_evidence_se": float,
+    "seed": int,
+    "num_evaluations": int,
+    "seconds": float,
+}
+
+
+class Matching(NamedTuple):
+    """A matching, (n,) or (sites, n) with -1 for unmatched, and its probability."""
+
+    perm: np.ndarray
+    probability: float
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Posterior:
+    """A posterior over matchings of n items (rows) with m labels (columns), on the host.
+
+    Shapes are those of one permutation; with several, all arrays have a leading site axis. Arrays
+    are float64 and read-only. Whatever the method, rows of ``marginals`` and ``p_unmatched_rows``
+    sum to one, and so do columns and ``p_unmatched_cols``.
+
+    Attributes:
+        law: Where draws and probabilities come from.
+        marginals: (n, m) P(item i is label j).
+        p_unmatched_rows: (n,) P(item i has no label), zeros where everything must match.
+        p_unmatched_cols: (m,) P(label j has no item).
+        mode: (n,) the most probable matching found, -1 for unmatched.
+        log_evidence: ``log sum_x p(x, data)``, or None where the method gives none.
+        log_evidence_kind: "exact", "bound" (from below) or "estimate".
+        log_evidence_se: Its standard error.
+        latents: Other latent variables by name.
+        diagnostics: Whether to trust it, and why.
+        labels: Names of rows and names of columns, each None where there are none.
+        method: The method's name.
+        settings: Its settings, as JSON knows them.
+        seed: The seed it started from.
+        fingerprint: Hexadecimal SHA-256 of the model's arrays.
+        version: The version of permvi that computed it.
+        num_evaluations: How many log densities were evaluated.
+        seconds: How long it took.
+
+    Raises:
+        ValueError: Shapes do not fit, or sums are off by more than 1e-6.
+    """
+
+    law: Law
+    marginals: np.ndarray
+    p_unmatched_rows: np.ndarray = None  # type: ignore[assignment]
+    p_unmatched_cols: np.ndarray = None  # type: ignore[assignment]
+    mode: np.ndarray
+    log_evidence: float | None = None
+    log_evidence_kind: EvidenceKind | None = None
+    log_evidence_se: float | None = None
+    latents: Mapping[str, Latent] = field(default_factory=dict)
+    diagnostics: Diagnostics = field(default_factory=diagnose)
+    labels: Labels = (None, None)
+    method: str = "unknown"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    fingerprint: str | None = None
+    version: str = __version__
+    num_evaluations: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        checked = check_marginals(self.marginals, self.p_unmatched_rows, self.p_unmatched_cols)
+        layout = Layout.of("marginals", checked.marginals.shape)
+        mode = layout.check_distinct("mode", self.mode).copy()
+        if mode.shape != layout.event_shape:
+            raise ValueError(f"mode must have shape {layout.event_shape}, got shape {mode.shape}.")
+        for name, array in (*checked._asdict().items(), ("mode", mode)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        _check_evidence(self.log_evidence, self.log_evidence_kind)
+        for name, convert in _PLAIN.items():
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else convert(value))
+        object.__setattr__(self, "latents", _check_latents(self.latents))
+        object.__setattr__(self, "labels", _check_labels(self.labels, layout))
+        object.__setattr__(self, "settings", _plain_json(self.settings))
+
+    @classmethod
+    def from_exact(cls, law: SolvedLaw, **fields: Any) -> Self:
+        """The posterior of a law that is known exactly.
+
+        Args:
+            law: An ``ExactLaw`` or a ``TabularLaw``.
+            **fields: Other fields of the class: ``method``, ``labels``, ``settings``, ...
+        """
+        known = {"log_evidence_kind": "exact", "method": "exact", **law.summary()._asdict()}
+        return cls(law=law, **{"diagnostics": diagnose(exact=True), **known, **fields})
+
+    @classmethod
+    def from_draws(
+        cls,
+        draws: ArrayLike,
+        log_weights: ArrayLike | None = None,
+        *,
+        shape: tuple[int, int],
+        mode: ArrayLike | None = None,
+        **fields: Any,
+    ) -> Self:
+        """The posterior of draws: weighted frequencies are its marginals.
+
+        Args:
+            draws: (num, n) or (num, sites, n) matchings, -1 for unmatched; repeats are welcome.
+            log_weights: (num,) log weights, normalised or not; equal weights by default.
+            shape: The numbers of rows and columns.
+            mode: The most probable matching, where the caller knows better than that the draw of
+                largest total weight is it.
+            **fields: Other fields of the class: ``method``, ``labels``, ``diagnostics``, ...
+        """
+        perms = np.asarray(draws)
+        sites = perms.shape[1:-1]
+        if perms.ndim == 3 and sites == (1,):
+            perms, sites = perms[:, 0], ()
+        layout = Layout.of("draws", (*sites, *shape))
+        law = DrawsLaw(layout.check_distinct("draws", perms), log_weights)
+        found = Marginals(*law.marginals(layout))
+        best = law.top(1)[0][0] if mode is None else np.asarray(mode)
+        return cls(law=law, **found._asdict(), mode=best, **fields)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of items n and of labels m."""
+        n, m = self.marginals.shape[-2:]
+        return n, m
+
+    @property
+    def num_sites(self) -> int:
+        """The number of permutations."""
+        return self._layout.num_sites
+
+    @property
+    def entropy(self) -> float | None:
+        """Entropy of the whole matching in nats, or None where the family cannot tell."""
+        return self.law.entropy
+
+    @property
+    def item_entropy(self) -> np.ndarray:
+        """(n,) entropy of each item's label in nats, 'unmatched' included."""
+        return items.entropies(self._marginals)
+
+    def sample(self, num: int, seed: int = 0) -> np.ndarray:
+        """Draws of matchings.
+
+        Args:
+            num: How many.
+            seed: The same seed gives the same draws.
+
+        Returns:
+            (num, n) or (num, sites, n) integers, -1 for unmatched.
+        """
+        return self.law.sample(positive_int("num", num), np.random.default_rng(seed))
+
+    def log_prob(self, perm: ArrayLike) -> np.ndarray:
+        """Log probabilities of matchings, -inf for impossible ones.
+
+        Args:
+            perm: (..., n) or (..., sites, n) integers, -1 for unmatched.
+
+        Returns:
+            (...) log probabilities.
+
+        Raises:
+            ValueError: The method gives draws but no probabilities.
+        """
+        return self.law.log_prob(self._layout.check("perm", perm))
+
+    def top(self, k: int = 10) -> list[Matching]:
+        """The k most probable matchings with their probabilities, fewer where fewer are known.
+
+        Exact for linear models (Murty's algorithm) and tables, else from the draws.
+        """
+        perms, probs = self.law.top(positive_int("k", k))
+        return [Matching(perm, float(p)) for perm, p in zip(perms, probs, strict=True)]
+
+    def credible_sets(self, level: float = 0.95) -> list:
+        """For each item the fewest labels (-1: unmatched) whose probabilities reach ``level``.
+
+        Returns:
+            A list over items, or of such lists over sites, of tuples in decreasing probability.
+        """
+        return items.credible_sets(self._marginals, level)
+
+    def expected_loss(self, loss: decoders.Loss = "hamming") -> decoders.Decision:
+        """The matching of least expected loss, and that loss.
+
+        "hamming" counts items with a wrong label, so its matching has the most right on average;
+        "footrule" adds up how far labels are displaced. See :func:`~permvi.posterior.decode`.
+        """
+        return decoders.decode(self._marginals, loss)
+
+    def item_summaries(self, level: float = 0.95) -> list[Item]:
+        """Each item's best label, runner-up, entropy and credible set at ``level``."""
+        return items.summarise_items(self._marginals, self.labels, level)
+
+    def most_uncertain(self, k: int = 10) -> list[Item]:
+        """The k items of largest entropy."""
+        return sorted(self.item_summaries(), key=lambda item: -item.entropy)[: positive_int("k", k)]
+
+    def to_frame(self, level: float = 0.95) -> "pd.DataFrame":
+        """A pandas frame with a row per item, see :class:`~permvi.posterior.Item`."""
+        from permvi.posterior import export
+
+        return export.to_frame(self, level)
+
+    def to_arviz(self, num: int | None = None, seed: int = 0) -> Any:
+        """Draws as ArviZ knows them: ``InferenceData`` before ArviZ 1, else a ``DataTree``.
+
+        Args:
+            num: How many draws; all of those that a method left, else 1000.
+            seed: For drawing.
+        """
+        from permvi.posterior import export
+
+        return export.to_arviz(self, num, seed)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one netCDF file, see :func:`permvi.posterior.load`."""
+        from permvi.posterior import storage
+
+        storage.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Posterior":
+        """Read what ``save`` wrote."""
+        from permvi.posterior import storage
+
+        return storage.load(path)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The marginals as a heatmap, see :func:`permvi.plots.marginals`."""
+        from permvi import plots
+
+        return plots.marginals(self, ax=ax)
+
+    def __repr__(self) -> str:
+        from permvi.posterior import display
+
+        return display.text(self)
+
+    def _repr_html_(self) -> str:
+        from permvi.posterior import display
+
+        return display.html(self)
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout.of("marginals", self.marginals.shape)
+
+    @property
+    def _marginals(self) -> Marginals:
+        return Marginals(self.marginals, self.p_unmatched_rows, self.p_unmatched_cols)
+
+
+def _check_evidence(value: float | None, kind: str | None) -> None:
+    if (value is None) != (kind is None):
+        raise ValueError(
+            f"log_evidence and log_evidence_kind must come together, got {value!r} and {kind!r}."
+        )
+    if kind is not None:
+        one_of("log_evidence_kind", kind, get_args(EvidenceKind))
+
+
+def _check_latents(latents: Mapping[str, Latent]) -> dict[str, Latent]:
+    for name, latent in latents.items():
+        if not isinstance(latent, Latent):
+            raise TypeError(f"latents must be Latent objects, got {type(latent)} for {name!r}.")
+    return dict(latents)
+
+
+def _check_labels(labels: Sequence[Sequence[Any] | None] | None, layout: Layout) -> Labels:
+    rows, cols = (None, None) if labels is None else labels
+    return (
+        _names("row", rows, layout.num_rows),
+        _names("column", cols, layout.num_cols),
+    )
+
+
+def _names(side: str, names: Sequence[Any] | None, size: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    texts = tuple(str(name) for name in names)
+    if len(texts) != size:
+        raise ValueError(f"labels must name each of {size} {side}s, got {len(texts)} names.")
+    for text in texts:
+        # What UTF-8 or HDF5 cannot hold should not wait for save to come out.
+        if "\0" in text or text.encode("utf-8", "ignore").decode() != text:
+            raise ValueError(f"labels must be Unicode text without NUL, got {text!r}.")
+    return texts
+
+
+def _plain_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.generic | np.ndarray):
+            return value.tolist()
+        raise TypeError(f"settings must be what JSON can hold, got {value!r}.")
+
+    return json.loads(json.dumps(dict(settings), default=convert))

@@ -1,0 +1,191 @@
+"""One posterior in one netCDF file, without pickle.
+
+Arrays are variables, names and numbers are JSON in the attribute ``record``, and a checksum covers
+both. A file is written under another name in the same folder and then renamed, so that a crash
+leaves the old one or none.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from permvi._files import atomic
+from permvi.posterior import diagnostics
+from permvi.posterior.diagnostics import Diagnostics
+from permvi.posterior.latents import Latent
+from permvi.posterior.laws import restore_law
+from permvi.posterior.posterior import Posterior
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+FORMAT = "permvi-posterior"
+FORMAT_VERSION = 1
+
+_MARGINALS = ("marginals", "p_unmatched_rows", "p_unmatched_cols", "mode")
+_NUMBERS = (
+    "log_evidence", "log_evidence_kind", "log_evidence_se", "method", "settings", "seed",
+    "fingerprint", "version", "num_evaluations", "seconds",
+)  # fmt: skip
+_LABELS = ("row_labels", "col_labels")
+_COMPRESSION = {"zlib": True, "complevel": 4, "shuffle": True}
+
+
+def save(posterior: Posterior, path: str | PathLike[str]) -> None:
+    """Write a posterior to a netCDF file, replacing it in one step if there is one.
+
+    Raises:
+        ValueError: ``path`` is a folder.
+        FileNotFoundError: The folder it should lie in does not exist.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"path must be a file, got the folder {target}.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path must lie in an existing folder, got {target}.")
+    dataset = _to_dataset(posterior)
+    with atomic(target) as temporary:
+        dataset.to_netcdf(temporary, engine="h5netcdf", encoding=_encoding(dataset))
+        # Or a power cut could leave the new name with nothing behind it.
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def load(path: str | PathLike[str]) -> Posterior:
+    """Read a posterior that ``Posterior.save`` wrote; all its summaries are the same.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is a folder, truncated, not from permvi, or from a later version of it.
+    """
+    source = Path(path)
+    if source.is_dir():
+        raise ValueError(f"path must be a file, got the folder {source}.")
+    if not source.exists():
+        raise FileNotFoundError(f"path must be a saved posterior, got {source}, which is missing.")
+    dataset = _read(source)
+    form, version = dataset.attrs.get("format"), dataset.attrs.get("format_version")
+    if form != FORMAT:
+        raise ValueError(f"path must be a posterior saved by permvi, got another file, {source}.")
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"path must be in format {FORMAT_VERSION}, which this permvi reads, got {source} in "
+            f"format {version} of permvi {dataset.attrs.get('permvi_version')}; update permvi."
+        )
+    try:
+        return _from_dataset(dataset)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"path must be a whole posterior, got {source}: {error}") from error
+
+
+def _read(source: Path) -> "xr.Dataset":
+    import xarray as xr
+
+    try:
+        with xr.open_dataset(
+            source, engine="h5netcdf", mask_and_scale=False, decode_times=False
+        ) as dataset:
+            return dataset.load()
+    # What HDF5 raises on a damaged file depends on where the damage is.
+    except Exception as error:
+        raise ValueError(
+            f"path must be a netCDF file, got {source}, which is damaged or something else."
+        ) from error
+
+
+def _to_dataset(posterior: Posterior) -> "xr.Dataset":
+    import xarray as xr
+
+    sites = ("site",) if posterior.num_sites > 1 else ()
+    arrays: dict[str, Any] = {
+        "marginals": ((*sites, "row", "col"), posterior.marginals),
+        "p_unmatched_rows": ((*sites, "row"), posterior.p_unmatched_rows),
+        "p_unmatched_cols": ((*sites, "col"), posterior.p_unmatched_cols),
+        "mode": ((*sites, "row"), posterior.mode),
+    }
+    for name, dim, names in zip(_LABELS, ("row", "col"), posterior.labels, strict=True):
+        if names is not None:
+            arrays[name] = ((dim,), np.array(names, dtype=object))
+    found = posterior.diagnostics
+    # Users choose these names, and netCDF does not allow all of them: number them instead.
+    named = {f"law_{name}": array for name, array in posterior.law.to_arrays().items()}
+    named |= {f"diagnostics_{name}": getattr(found, name) for name in diagnostics.ARRAYS}
+    for k, array in enumerate(found.extras.values()):
+        named[f"extra_{k}"] = array
+    for k, latent in enumerate(posterior.latents.values()):
+        for part in ("mean", "sd", "draws"):
+            named[f"latent_{k}_{part}"] = getattr(latent, part)
+    for name, array in named.items():
+        if array is not None:
+            arrays[name] = (tuple(f"{name}_{axis}" for axis in range(array.ndim)), array)
+    record = {name: getattr(posterior, name) for name in _NUMBERS} | {
+        "law": posterior.law.kind,
+        "latents": list(posterior.latents),
+        "extras": list(found.extras),
+        "diagnostics": {
+            name: getattr(found, name)
+            for name in ("verdict", "reasons", "converged", *diagnostics.SCALARS)
+        },
+    }
+    dataset = xr.Dataset(arrays)
+    dataset.attrs = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "permvi_version": posterior.version,
+        "record": json.dumps(record),
+    }
+    dataset.attrs["checksum"] = _checksum(dataset)
+    return dataset
+
+
+def _encoding(dataset: "xr.Dataset") -> dict[str, dict[str, Any]]:
+    encoding: dict[str, dict[str, Any]] = {}
+    for name, variable in dataset.variables.items():
+        if variable.dtype.kind in "fiub":
+            compress = _COMPRESSION if variable.size > 1 and variable.ndim else {}
+            encoding[str(name)] = {"_FillValue": None, **compress}
+    return encoding
+
+
+def _checksum(dataset: "xr.Dataset") -> str:
+    """SHA-256 of the record and of all arrays with their names and shapes."""
+    digest = hashlib.sha256(dataset.attrs["record"].encode())
+    for name in sorted(str(name) for name in dataset.variables):
+        array = dataset[name].to_numpy()
+        # The dtype of text depends on who made the array.
+        text = array.dtype.kind not in "fiub"
+        digest.update(f"{name} {array.shape}".encode())
+        digest.update(json.dumps(array.tolist()).encode() if text else array.tobytes())
+    return digest.hexdigest()
+
+
+def _from_dataset(dataset: "xr.Dataset") -> Posterior:
+    if dataset.attrs["checksum"] != _checksum(dataset):
+        raise ValueError("its checksum says that it was changed.")
+    arrays = {str(name): variable.to_numpy() for name, variable in dataset.variables.items()}
+    record = json.loads(dataset.attrs["record"])
+    found: dict[str, Any] = record["diagnostics"] | _with_prefix(arrays, "diagnostics_")
+    found["extras"] = {name: arrays[f"extra_{k}"] for k, name in enumerate(record["extras"])}
+    fields: dict[str, Any] = {name: arrays[name] for name in _MARGINALS}
+    fields |= {name: record[name] for name in _NUMBERS}
+    fields["labels"] = [arrays[name].tolist() if name in arrays else None for name in _LABELS]
+    fields["latents"] = {
+        name: Latent(**_with_prefix(arrays, f"latent_{k}_"))
+        for k, name in enumerate(record["latents"])
+    }
+    law = restore_law(record["law"], _with_prefix(arrays, "law_"))
+    return Posterior(law=law, diagnostics=Diagnostics(**found), **fields)
+
+
+def _with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
