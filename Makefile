@@ -7,6 +7,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 
@@ -32,6 +33,13 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/permvi bench --json out/bench.json
+
+docs: $(DOCS_STAMP)
+	$(BIN)/mkdocs build --strict --quiet
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $@
 
 $(STAMP): pyproject.toml
 	@python=""; for candidate in $(CANDIDATES); do \

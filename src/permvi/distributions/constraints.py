@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from numpyro.distributions import constraints
 
 
@@ -16,7 +15,7 @@ class _Birkhoff(constraints.ParameterFreeConstraint):
     event_dim = 2
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        tolerance = 64 * x.shape[-1] * float(np.finfo(np.result_type(x)).eps)
+        tolerance = 64 * x.shape[-1] * float(jnp.finfo(jnp.result_type(x)).eps)
         rows = jnp.all(jnp.abs(x.sum(-1) - 1) <= tolerance, axis=-1)
         columns = jnp.all(jnp.abs(x.sum(-2) - 1) <= tolerance, axis=-1)
         return jnp.all(x >= 0, axis=(-2, -1)) & rows & columns

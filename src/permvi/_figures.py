@@ -1,0 +1,70 @@
+"""The look that all figures share, and saving them whole or not at all."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from permvi._files import atomic
+
+# Okabe and Ito (2008): distinguishable with any of the common colour vision deficiencies.
+PALETTE = (
+    "#D55E00",
+    "#0072B2",
+    "#F0E442",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#000000",
+)
+INK = "#1F2430"
+FAINT = "#C9CED8"
+CLOUD = "#4A6FA5"
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 7.5,
+    "mathtext.fontset": "stix",
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 0.9,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    # Text stays text in the PDF, and equal figures are equal files.
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "permvi",
+}
+_UNDATED = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """The shared look inside the block; the caller's own settings before and after it."""
+    with mpl.rc_context(_STYLE):
+        yield
+
+
+def save(
+    figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "pdf"), dpi: int = 300
+) -> list[Path]:
+    """Save a figure as ``folder/name.png`` and so on; returns the paths.
+
+    Each file is written under a temporary name and moved, so that none is ever half a figure.
+    """
+    paths = []
+    for form in formats:
+        if form not in _UNDATED:
+            raise ValueError(f"formats must be among {', '.join(_UNDATED)}, got {form!r}.")
+        path = folder / f"{name}.{form}"
+        with styled(), atomic(path) as temporary:
+            figure.savefig(temporary, format=form, dpi=dpi, metadata=_UNDATED[form])
+        paths.append(path)
+    return paths

@@ -1,0 +1,238 @@
+r"""The arithmetic of one cell of the stick-breaking lattice, in logarithms, and its derivatives.
+
+Cell (m, n) of the free (N-1, N-1) block splits a 2x2 table whose margins are known when the cell is
+reached (all indices from 0):
+
+    ===================  =========================  ======================================
+    margin               meaning                    arrives from
+    ===================  =========================  ======================================
+    r                    what is left of row m      the left neighbour
+    c                    what is left of column n   the upper neighbour
+    R                    later columns, this row    the upper neighbour, its lower right
+    D = R + c - r        later rows, this column    the left neighbour, its lower right
+    ===================  =========================  ======================================
+
+With the width ``w = min(r, c, R, D)`` and the proportion ``b`` the four entries of the table are
+
+    x  = max(0, r - R) + b w             right        r' = max(0, r - c) + (1 - b) w
+    down c' = max(0, c - r) + (1 - b) w  lower right  L' = max(0, R - r) + b w
+
+If w is the margin r, say, then x = b w and r' = (1-b) w, while the other two are ``c - b w`` and
+``R - (1-b) w``; each of the other cases likewise has two products and two remainders.
+
+Margins are carried as logarithms, which keep full relative precision at both ends of a stick: a
+margin of 1e-30 as well as one of 1 - 1e-30. R and D count whole columns and rows besides; above 3/2
+they are carried as they are, so that whole numbers stay whole. Such a margin is never the width,
+since r and c are at most 1, and all that happens to it is that the lower right is less by (1-b) w.
+
+**Derivatives.** The derivative of ``log(p - b w)`` with respect to ``log p`` is ``p / (p - b w)``,
+which overflows near the vertices although the derivative of the whole map does not: the factor
+meets an equally small one elsewhere. Tangents of a logarithm v are therefore carried in units of
+``|v|``, in which all coefficients stay moderate. The sweep of tangents is linear, so JAX transposes
+it for reverse mode.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+
+class Margins(NamedTuple):
+    """Margins of the cells of one anti-diagonal; logarithms, except for R and D above 3/2."""
+
+    r: jax.Array
+    c: jax.Array
+    R: jax.Array
+    D: jax.Array
+
+
+class Proportions(NamedTuple):
+    """A stick proportion b = sigmoid(logit) and its complement, with their logarithms."""
+
+    b: jax.Array
+    not_b: jax.Array
+    log_b: jax.Array
+    log_not_b: jax.Array
+
+
+class Choice(NamedTuple):
+    """Which margin is the width w, and the margins p and q of which a remainder is left.
+
+    ``row_is_short``: w is r or R, so p - b w stays in the column, else in the row.
+    ``in_this_line``: w is r or c, so q - (1-b) w stays in the lower right, else in x.
+    """
+
+    row_is_short: jax.Array
+    in_this_line: jax.Array
+    w: jax.Array
+    p: jax.Array
+    q: jax.Array
+
+
+class Cells(NamedTuple):
+    """One thing for each entry of the cells' tables: x, right, down and lower right."""
+
+    x: Any
+    right: Any
+    down: Any
+    corner: Any
+
+
+class Coefficients(NamedTuple):
+    """Derivatives of an entry along its outer margin (p or q), the width and the logit."""
+
+    outer: jax.Array
+    width: jax.Array
+    logit: jax.Array
+
+
+def derivatives(choice: Choice, prop: Proportions) -> Cells:
+    """Coefficients of the tangent of x itself, and of log r', log c' and L' in their units."""
+    cells = split(choice, prop)
+    w_unit, p_unit, q_unit = unit(choice.w), unit(choice.p), unit(choice.q)
+    p_left = jnp.where(choice.row_is_short, cells.down, cells.right)
+    # A big q, which is no logarithm, is seen to below; here it is only kept from overflowing.
+    is_big = choice.q > 1
+    q = jnp.minimum(choice.q, 1)
+    q_left = jnp.where(is_big, q, jnp.where(choice.in_this_line, cells.corner, cells.x))
+    p_ratio = prop.b * jnp.exp(choice.w - p_left)
+    q_ratio = prop.not_b * jnp.exp(choice.w - q_left)
+    # Where p = w to the last bit, p - b w is the product (1-b) w.
+    p_gone, q_gone = choice.p == choice.w, choice.q == choice.w
+    rest_p = Coefficients(
+        jnp.where(p_gone, 0, p_unit * jnp.exp(choice.p - p_left)),
+        jnp.where(p_gone, 1, -p_ratio) * w_unit,
+        jnp.where(p_gone, -prop.b, -p_ratio * prop.not_b),
+    )
+    rest_q = Coefficients(
+        jnp.where(q_gone, 0, q_unit * jnp.exp(q - q_left)),
+        jnp.where(q_gone, 1, -q_ratio) * w_unit,
+        jnp.where(q_gone, prop.not_b, q_ratio * prop.b),
+    )
+    by_b = Coefficients(jnp.zeros_like(w_unit), w_unit, prop.not_b)
+    by_not_b = Coefficients(jnp.zeros_like(w_unit), w_unit, -prop.b)
+    # A big q only has (1-b) w subtracted; what is left may be small enough for a logarithm.
+    taken = prop.not_b * jnp.exp(choice.w)
+    left = jnp.where(cells.corner > 1, 1, jnp.exp(jnp.minimum(cells.corner, 1)))
+    less = Coefficients(q_unit / left, -taken * w_unit / left, taken * prop.b / left)
+    corner = _pick(is_big, less, _pick(choice.in_this_line, rest_q, by_b))
+    return Cells(
+        x=_rescale(_pick(choice.in_this_line, by_b, rest_q), jnp.exp(cells.x)),
+        right=_rescale(_pick(choice.row_is_short, by_not_b, rest_p), 1 / unit(cells.right)),
+        down=_rescale(_pick(choice.row_is_short, rest_p, by_not_b), 1 / unit(cells.down)),
+        corner=_rescale(corner, 1 / unit(cells.corner)),
+    )
+
+
+def _pick(condition: jax.Array, yes: Coefficients, no: Coefficients) -> Coefficients:
+    return Coefficients(*(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True)))
+
+
+def _rescale(coefficients: Coefficients, factor: jax.Array) -> Coefficients:
+    return Coefficients(*(factor * coefficient for coefficient in coefficients))
+
+
+def unit(log_value: jax.Array) -> jax.Array:
+    """The unit in which a tangent of this logarithm is carried: its size, kept off zero."""
+    return jnp.maximum(jnp.abs(log_value), jnp.sqrt(jnp.finfo(log_value.dtype).tiny))
+
+
+def choose(margins: Margins) -> Choice:
+    """Find the least margin and its two neighbours in the table.
+
+    r + D = c + R makes r - c = R - D and r - R = c - D, so each maximum of the recurrence can be
+    read off two pairs of margins; the pair that contains w is taken.
+    """
+    r, c = margins.r, margins.c
+    # Any logarithm above zero will do for what exceeds 3/2, since r and c do not.
+    R, D = jnp.minimum(margins.R, 1), jnp.minimum(margins.D, 1)
+    w = jnp.minimum(jnp.minimum(r, c), jnp.minimum(R, D))
+    is_r = r == w
+    in_this_line = is_r | (c == w)
+    row_is_short = is_r | (~in_this_line & (R == w))
+    return Choice(row_is_short, in_this_line, *follow(row_is_short, in_this_line, margins))
+
+
+def follow(
+    short: jax.Array, line: jax.Array, margins: Margins
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The margins (or their tangents) that are w, p and q if the row is short, w in this line."""
+    r, c, R, D = margins
+    w = jnp.where(line, jnp.where(short, r, c), jnp.where(short, R, D))
+    p = jnp.where(line, jnp.where(short, c, r), jnp.where(short, D, R))
+    q = jnp.where(line, jnp.where(short, R, D), jnp.where(short, r, c))
+    return w, p, q
+
+
+def split(choice: Choice, prop: Proportions) -> Cells:
+    """Logarithms of the four entries; the lower right as it is if it exceeds 3/2."""
+    by_b, by_not_b = choice.w + prop.log_b, choice.w + prop.log_not_b
+    rest_p = _log_remainder(choice.p, choice.w, prop.b, prop.not_b, prop.log_not_b)
+    is_big = choice.q > 1
+    # One exponential and one logarithm serve small and big q.
+    u = jnp.where(is_big, by_not_b, choice.w - choice.q)
+    minus_one = jnp.expm1(u)
+    less = choice.q - (1 + minus_one)
+    log_left = _log_left(minus_one, prop.not_b, prop.b, other=is_big, argument=less)
+    rest_q = jnp.where(
+        is_big,
+        jnp.where(less > 1.5, less, log_left),
+        choice.q + jnp.where(u == 0, prop.log_b, log_left),
+    )
+    return Cells(
+        x=jnp.where(choice.in_this_line, by_b, rest_q),
+        right=jnp.where(choice.row_is_short, by_not_b, rest_p),
+        down=jnp.where(choice.row_is_short, rest_p, by_not_b),
+        corner=jnp.where(choice.in_this_line, rest_q, by_b),
+    )
+
+
+def proportions(logit: jax.Array) -> Proportions:
+    """sigmoid(logit) and sigmoid(-logit) with their logarithms, from one exp and one log1p."""
+    small = jnp.exp(-jnp.abs(logit))
+    log_sum = jnp.log1p(small)
+    large_share = 1 / (1 + small)
+    small_share = small * large_share
+    positive = logit >= 0
+    return Proportions(
+        jnp.where(positive, large_share, small_share),
+        jnp.where(positive, small_share, large_share),
+        jnp.minimum(logit, 0) - log_sum,
+        -jnp.maximum(logit, 0) - log_sum,
+    )
+
+
+def _log_remainder(
+    p: jax.Array, w: jax.Array, share: jax.Array, rest: jax.Array, log_rest: jax.Array
+) -> jax.Array:
+    """log(exp(p) - share exp(w)) for w <= p and share + rest = 1, accurate wherever p and w are."""
+    u = w - p
+    # At u = 0 the answer is log_rest, which is finite even where rest underflows.
+    return p + jnp.where(u == 0, log_rest, _log_left(jnp.expm1(u), share, rest))
+
+
+def _log_left(
+    minus_one: jax.Array,
+    share: jax.Array,
+    rest: jax.Array,
+    *,
+    other: ArrayLike = False,
+    argument: ArrayLike = 1.0,
+) -> jax.Array:
+    """log(1 - share e^u) with ``minus_one`` = e^u - 1, or the log of ``argument`` where ``other``.
+
+    The argument of the logarithm is near 1 when little is taken, and ``(1 - e^u) + rest e^u``, a
+    sum of positive terms, when much is.
+    """
+    taken = share * (1 + minus_one)
+    little = (taken < 0.5) & ~jnp.asarray(other)
+    left = jnp.where(little, 1 - taken, rest * (1 + minus_one) - minus_one)
+    left = jnp.where(other, argument, left)
+    log_left = jnp.log(left)
+    # log1p(-taken) from log(1 - taken): the rounding error of 1 - taken cancels in the ratio.
+    rounded = 1 - left
+    exact = rounded == 0
+    log1p = jnp.where(exact, -taken, log_left * (taken / jnp.where(exact, 1, rounded)))
+    return jnp.where(little, log1p, log_left)

@@ -1,0 +1,97 @@
+"""The layers of the package: imports point down, never up, and importing costs nothing."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import permvi
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "permvi"
+
+# Lowest first. A module may import from its own layer's package and from lower layers.
+LAYERS = [
+    ["_version", "_checks", "_choices", "_files", "_numerics"],
+    ["permutations"],
+    ["_assignment", "assignment"],
+    ["transforms"],
+    ["distributions"],
+    ["metrics", "models", "inference"],
+    ["posterior"],
+    ["_reduction", "methods", "_fit", "fit"],
+    ["_figures", "plots", "report"],
+    ["datasets", "experiments"],
+    ["_cli", "cli"],
+]
+LAYER = {name: level for level, names in enumerate(LAYERS) for name in names}
+STRANGERS = [("models", "inference"), ("inference", "models")]
+
+
+def part_of(path):
+    """The top-level part of the package that a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """The parts of permvi that a file imports when it is loaded, and those it imports lazily."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "permvi":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("permvi."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("permvi."))
+
+
+FILES = sorted(
+    path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_down(path):
+    own = part_of(path)
+    assert own in LAYER, f"{own} has no place in the layers of this test"
+    for other in set(imports(path)) - {own}:
+        if (own, other) == ("posterior", "plots"):
+            continue  # posterior.plot() is a shortcut that loads the plots when it is called
+        assert (own, other) not in STRANGERS
+        assert LAYER[other] <= LAYER[own], f"{own} must not import {other}"
+
+
+def test_the_public_names_load_and_no_others():
+    for name in permvi.__all__:
+        assert getattr(permvi, name) is not None
+    assert dir(permvi) == sorted(permvi.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        permvi.nonsense  # noqa: B018
+
+
+def test_importing_permvi_loads_nothing_heavy():
+    code = "import permvi, sys; print([m for m in ('jax', 'numpyro', 'numba') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_everything_changes_no_configuration():
+    code = (
+        "import jax, logging; before = jax.config.jax_enable_x64, logging.root.handlers[:];"
+        "import permvi; [getattr(permvi, name) for name in permvi.__all__];"
+        "assert before == (jax.config.jax_enable_x64, logging.root.handlers[:])"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_files_stay_small():
+    long = {str(p): n for p in FILES if (n := len(p.read_text().splitlines())) > 400}
+    assert not long
+
+
+def test_paths_in_the_documents_exist():
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
