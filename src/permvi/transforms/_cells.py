@@ -32,7 +32,7 @@ meets an equally small one elsewhere. Tangents of a logarithm v are therefore ca
 it for reverse mode.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,64 +74,52 @@ class Choice(NamedTuple):
 class Cells(NamedTuple):
     """One thing for each entry of the cells' tables: x, right, down and lower right."""
 
-    x: Any
-    right: Any
-    down: Any
-    corner: Any
+    x: jax.Array
+    right: jax.Array
+    down: jax.Array
+    corner: jax.Array
 
 
-class Coefficients(NamedTuple):
-    """Derivatives of an entry along its outer margin (p or q), the width and the logit."""
+def split_tangents(
+    choice: Choice, prop: Proportions, margins_dot: Margins, logit_dot: jax.Array
+) -> tuple[Cells, jax.Array]:
+    """Tangents of the entries and of the log width, linear in those of the margins and the logit.
 
-    outer: jax.Array
-    width: jax.Array
-    logit: jax.Array
-
-
-def derivatives(choice: Choice, prop: Proportions) -> Cells:
-    """Coefficients of the tangent of x itself, and of log r', log c' and L' in their units."""
+    Those of the margins come, and those of log r', log c' and L' go, in their units; that of x is
+    of x itself, and that of log w has the unit one.
+    """
     cells = split(choice, prop)
-    w_unit, p_unit, q_unit = unit(choice.w), unit(choice.p), unit(choice.q)
-    p_left = jnp.where(choice.row_is_short, cells.down, cells.right)
-    # A big q, which is no logarithm, is seen to below; here it is only kept from overflowing.
-    is_big = choice.q > 1
-    q = jnp.minimum(choice.q, 1)
-    q_left = jnp.where(is_big, q, jnp.where(choice.in_this_line, cells.corner, cells.x))
-    p_ratio = prop.b * jnp.exp(choice.w - p_left)
-    q_ratio = prop.not_b * jnp.exp(choice.w - q_left)
-    # Where p = w to the last bit, p - b w is the product (1-b) w.
-    p_gone, q_gone = choice.p == choice.w, choice.q == choice.w
-    rest_p = Coefficients(
-        jnp.where(p_gone, 0, p_unit * jnp.exp(choice.p - p_left)),
-        jnp.where(p_gone, 1, -p_ratio) * w_unit,
-        jnp.where(p_gone, -prop.b, -p_ratio * prop.not_b),
-    )
-    rest_q = Coefficients(
-        jnp.where(q_gone, 0, q_unit * jnp.exp(q - q_left)),
-        jnp.where(q_gone, 1, -q_ratio) * w_unit,
-        jnp.where(q_gone, prop.not_b, q_ratio * prop.b),
-    )
-    by_b = Coefficients(jnp.zeros_like(w_unit), w_unit, prop.not_b)
-    by_not_b = Coefficients(jnp.zeros_like(w_unit), w_unit, -prop.b)
-    # A big q only has (1-b) w subtracted; what is left may be small enough for a logarithm.
-    taken = prop.not_b * jnp.exp(choice.w)
-    left = jnp.where(cells.corner > 1, 1, jnp.exp(jnp.minimum(cells.corner, 1)))
-    less = Coefficients(q_unit / left, -taken * w_unit / left, taken * prop.b / left)
-    corner = _pick(is_big, less, _pick(choice.in_this_line, rest_q, by_b))
+    w, p, q = follow(choice.row_is_short, choice.in_this_line, margins_dot)
+    w_dot = unit(choice.w) * w
+    by_b = w_dot + prop.not_b * logit_dot
+    by_not_b = w_dot - prop.b * logit_dot
+
+    # The remainder p - b w. Where p = w to the last bit, it is the product (1-b) w, and the ratios
+    # of the general formula, which may overflow, are kept from doing so.
+    gone = choice.p == choice.w
+    left = jnp.where(gone, choice.p, jnp.where(choice.row_is_short, cells.down, cells.right))
+    share = prop.b * jnp.exp(choice.w - left)
+    outer = unit(choice.p) * jnp.exp(choice.p - left)
+    rest_p = jnp.where(gone, by_not_b, outer * p - share * by_b)
+
+    # The remainder q - (1-b) w, whose logarithm is carried unless it is big.
+    gone = choice.q == choice.w
+    left = jnp.where(gone, choice.q, jnp.where(choice.in_this_line, cells.corner, cells.x))
+    left = jnp.where(left > 1, 0, left)
+    share = prop.not_b * jnp.exp(choice.w - left)
+    outer = unit(choice.q) * jnp.exp(jnp.where(choice.q > 1, 0, choice.q) - left)
+    rest_q = jnp.where(gone, by_b, outer * q - share * by_not_b)
+
+    x = jnp.where(choice.in_this_line, by_b, rest_q)
+    right = jnp.where(choice.row_is_short, by_not_b, rest_p)
+    down = jnp.where(choice.row_is_short, rest_p, by_not_b)
+    corner = jnp.where(choice.in_this_line, rest_q, by_b)
     return Cells(
-        x=_rescale(_pick(choice.in_this_line, by_b, rest_q), jnp.exp(cells.x)),
-        right=_rescale(_pick(choice.row_is_short, by_not_b, rest_p), 1 / unit(cells.right)),
-        down=_rescale(_pick(choice.row_is_short, rest_p, by_not_b), 1 / unit(cells.down)),
-        corner=_rescale(corner, 1 / unit(cells.corner)),
-    )
-
-
-def _pick(condition: jax.Array, yes: Coefficients, no: Coefficients) -> Coefficients:
-    return Coefficients(*(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True)))
-
-
-def _rescale(coefficients: Coefficients, factor: jax.Array) -> Coefficients:
-    return Coefficients(*(factor * coefficient for coefficient in coefficients))
+        jnp.exp(cells.x) * x,
+        right / unit(cells.right),
+        down / unit(cells.down),
+        corner / unit(cells.corner),
+    ), w_dot
 
 
 def unit(log_value: jax.Array) -> jax.Array:

@@ -21,10 +21,9 @@ from permvi.transforms._cells import (
     Cells,
     Margins,
     choose,
-    derivatives,
-    follow,
     proportions,
     split,
+    split_tangents,
     unit,
 )
 
@@ -98,16 +97,7 @@ def _sweep_tangents(
     def step(
         tangents: Margins, logit: jax.Array, logit_dot: jax.Array, margins: Margins
     ) -> tuple[Cells, jax.Array, None]:
-        choice = choose(margins)
-        x, right, down, corner = derivatives(choice, proportions(logit))
-        w, p, q = follow(choice.row_is_short, choice.in_this_line, tangents)
-        cells = Cells(
-            x.outer * q + x.width * w + x.logit * logit_dot,
-            right.outer * p + right.width * w + right.logit * logit_dot,
-            down.outer * p + down.width * w + down.logit * logit_dot,
-            corner.outer * q + corner.width * w + corner.logit * logit_dot,
-        )
-        return cells, unit(choice.w) * w, None
+        return *split_tangents(choose(margins), proportions(logit), tangents, logit_dot), None
 
     zeros = jnp.zeros_like(logits_dot[0])
     end, log_widths, x_dot, last_row, _ = _drive(
