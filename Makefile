@@ -12,7 +12,7 @@ SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 
 demo: $(STAMP)
-	$(BIN)/permvi reproduce transforms --out out/demo
+	$(BIN)/permvi demo --out out/demo
 
 test: $(STAMP)
 	$(BIN)/pytest -n 2 -q -m "not slow"

@@ -22,7 +22,7 @@ GROUPS = ("stick_breaking", "assignment", "exact", "imports")
 
 def run(
     only: str | None = None,
-    quick: bool = False,  # noqa: FBT001, FBT002
+    quick: bool = False,
     report: Callable[[str, int, int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of one group, or of all of them.

@@ -5,6 +5,18 @@ algorithms handle doubly-stochastic sites like any other constrained ones.
 """
 
 from permvi.distributions.constraints import birkhoff as birkhoff
+from permvi.distributions.rounding import ROUNDING_SCALE_BOUNDS as ROUNDING_SCALE_BOUNDS
+from permvi.distributions.rounding import Rounding as Rounding
+from permvi.distributions.stick_breaking import (
+    STICK_BREAKING_SCALE_BOUNDS as STICK_BREAKING_SCALE_BOUNDS,
+)
+from permvi.distributions.stick_breaking import StickBreaking as StickBreaking
 from permvi.distributions.transforms import (
     BirkhoffStickBreakingTransform as BirkhoffStickBreakingTransform,
 )
+from permvi.distributions.vertex_prior import DEFAULT_WIDTH as DEFAULT_WIDTH
+from permvi.distributions.vertex_prior import OneHotPrior as OneHotPrior
+from permvi.distributions.vertex_prior import VertexPrior as VertexPrior
+
+# What `VertexPrior` is for, in models: the prior of a permutation-valued site.
+PermutationPrior = VertexPrior

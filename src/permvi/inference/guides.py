@@ -1,0 +1,242 @@
+"""A NumPyro guide for models that have permutation-valued sites among other latent variables."""
+
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.infer import init_to_median
+from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoNormal
+
+from permvi import _choices, assignment
+from permvi.distributions import VertexPrior, birkhoff
+from permvi.inference.vi.families import FAMILIES, Family
+from permvi.inference.vi.options import VIOptions
+
+
+class AutoPermutation(AutoGuide):
+    """Relaxed permutations for permutation-valued sites, normals for all others.
+
+    Permutation-valued are the latent sites whose prior is `permvi.distributions.PermutationPrior`
+    and, with stick-breaking, those whose support is `permvi.distributions.birkhoff`. In the model
+    their values are real matrices. The others are treated by NumPyro's ``AutoNormal``. Samples
+    carry psi along, so that SVI never inverts a relaxed matrix.
+
+    Args:
+        model: A NumPyro model; it may have plates.
+        family: "rounding", or "stick_breaking", which refuses masks.
+        temperature: Of the relaxation; at most 1 for rounding. The default is the one that
+            `VIOptions.calibrated` has for the family.
+        scale_bounds: Bounds of the noise sd, by default likewise.
+        start_spread: Standard deviation of the random start around the matrix of equal entries.
+        prefix: Comes into the names of all parameters.
+        init_loc_fn: Where the other latents start, as in NumPyro.
+        create_plates: As in NumPyro.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpyro, permvi
+        >>> from numpyro.infer import SVI, Trace_ELBO
+        >>> def model(scores):
+        ...     X = numpyro.sample("X", permvi.distributions.PermutationPrior(3))
+        ...     numpyro.factor("match", jnp.sum(X * scores))
+        >>> guide = AutoPermutation(model)
+        >>> svi = SVI(model, guide, numpyro.optim.Adam(0.05), Trace_ELBO(num_particles=4))
+        >>> result = svi.run(jax.random.key(0), 200, 9 * jnp.eye(3), progress_bar=False)
+        >>> guide.sample_posterior(jax.random.key(1), result.params)["X"].tolist()
+        [0, 1, 2]
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        family: str = "rounding",
+        temperature: float | None = None,
+        scale_bounds: tuple[float, float] | None = None,
+        start_spread: float = 0.1,
+        prefix: str = "auto",
+        init_loc_fn: Any = init_to_median,
+        create_plates: Any = None,
+    ) -> None:
+        _choices.one_of("family", family, FAMILIES)
+        options = VIOptions.calibrated(family)
+        given = {"temperature": temperature, "scale_bounds": scale_bounds}
+        given = {name: value for name, value in given.items() if value is not None}
+        options = options.replace(start_spread=start_spread, **given)
+        options.check_family(family)
+        self._family = family
+        self._options = options
+        self._parts: AutoGuideList | None = None
+        super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Sample all latent sites; parameters are created on the first call, as in NumPyro."""
+        if self._parts is None:
+            self._parts = self._compose(*args, **kwargs)
+        result: dict[str, Any] = self._parts(*args, **kwargs)
+        return result
+
+    def sample_posterior(
+        self,
+        rng_key: jax.Array,
+        params: dict[str, jax.Array],
+        *args: Any,
+        sample_shape: tuple[int, ...] = (),
+        **kwargs: Any,
+    ) -> dict[str, jax.Array]:
+        """Draws of all latents: integers (..., n) for permutation sites, values for the others.
+
+        Args:
+            rng_key: A JAX random key.
+            params: What ``SVI.get_params`` or ``SVI.run`` returns.
+            *args: Arguments of the model.
+            sample_shape: Comes in front of all shapes.
+            **kwargs: Arguments of the model.
+        """
+        if self._parts is None:
+            raise ValueError("sample_posterior needs a fitted guide, got one that was never run.")
+        result: dict[str, jax.Array] = {}
+        for part, key in zip(self._parts, jax.random.split(rng_key, len(self._parts)), strict=True):
+            draws = part.sample_posterior(key, params, *args, sample_shape=sample_shape, **kwargs)
+            result.update(draws)
+        return result
+
+    def _compose(self, *args: Any, **kwargs: Any) -> AutoGuideList:
+        """Find the permutation sites and give every kind of site its guide."""
+        with handlers.block():
+            model = handlers.seed(self.model, numpyro.prng_key())
+            trace = handlers.trace(model).get_trace(*args, **kwargs)
+        latent = {
+            name: site["fn"]
+            for name, site in trace.items()
+            if site["type"] == "sample" and not site["is_observed"]
+        }
+        found = {name for name, fn in latent.items() if _is_permutation(fn)}
+        if not found:
+            raise ValueError(
+                "model must have a latent site with a PermutationPrior for AutoPermutation, got "
+                f"the latent sites {sorted(latent)}."
+            )
+        shared = {
+            "prefix": self.prefix,
+            "init_loc_fn": self.init_loc_fn,
+            "create_plates": self.create_plates,
+        }
+        parts = AutoGuideList(self.model, **shared)
+        exposed = handlers.block(self.model, hide_fn=_all_but(found))
+        parts.append(_PermutationSites(exposed, self._family, self._options, **shared))
+        others = set(latent) - found
+        if others:
+            parts.append(AutoNormal(handlers.block(self.model, hide_fn=_all_but(others)), **shared))
+        return parts
+
+
+class _PermutationSites(AutoGuide):
+    """The guide of a model all of whose latent sites are permutation-valued."""
+
+    def __init__(self, model: Any, family: str, options: VIOptions, **shared: Any) -> None:
+        self._family = family
+        self._options = options
+        super().__init__(model, **shared)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if self.prototype_trace is None:
+            self._setup_prototype(*args, **kwargs)
+        plates = self._create_plates(*args, **kwargs)
+        result = {}
+        for name, site in self._sites():
+            with ExitStack() as stack:
+                for frame in site["cond_indep_stack"]:
+                    stack.enter_context(plates[frame.name])
+                shape = self._shape(site)
+                loc = numpyro.param(self._name(name, "loc"), self._start(shape), event_dim=2)
+                lower, upper = self._options.scale_bounds
+                scale = numpyro.param(
+                    self._name(name, "scale"),
+                    jnp.full(shape, (lower + upper) / 2),
+                    constraint=constraints.interval(lower, upper),
+                    event_dim=2,
+                )
+                result[name] = numpyro.sample(name, self._distribution(name, site, loc, scale))
+        return result
+
+    def sample_posterior(
+        self,
+        rng_key: jax.Array,
+        params: dict[str, jax.Array],
+        *args: Any,
+        sample_shape: tuple[int, ...] = (),
+        **kwargs: Any,
+    ) -> dict[str, jax.Array]:
+        """Relaxed draws rounded to permutations, by name."""
+        result = {}
+        for index, (name, site) in enumerate(self._sites()):
+            loc, scale = (params[self._name(name, kind)] for kind in ("loc", "scale"))
+            relaxed = self._distribution(name, site, loc, scale)
+            X = relaxed.sample(jax.random.fold_in(rng_key, index), sample_shape)
+            result[name] = assignment.solve(X, _mask(site))
+        return result
+
+    def _sites(self) -> list[tuple[str, Any]]:
+        trace: dict[str, Any] = self.prototype_trace or {}
+        latent = (item for item in trace.items() if item[1]["type"] == "sample")
+        return [(name, site) for name, site in latent if not site["is_observed"]]
+
+    def _name(self, site: str, kind: str) -> str:
+        return f"{site}_{self.prefix}_{kind}"
+
+    def _shape(self, site: Any) -> tuple[int, ...]:
+        """The shape of the parameters of one site, for all members of its plates."""
+        n = site["fn"].event_shape[-1] - FAMILIES[self._family].num_missing
+        batch = list(site["fn"].batch_shape)
+        for frame in site["cond_indep_stack"]:
+            batch[frame.dim] = self._prototype_frame_full_sizes[frame.name]
+        return (*batch, n, n)
+
+    def _start(self, shape: tuple[int, ...]) -> Any:
+        spread = self._options.start_spread
+        return lambda key: spread * jax.random.normal(key, shape)
+
+    def _distribution(self, name: str, site: Any, loc: jax.Array, scale: jax.Array) -> Any:
+        family: Family = FAMILIES[self._family]
+        mask = _mask(site)
+        if mask is not None and not family.masks:
+            raise ValueError(
+                f"site {name!r} must have no mask for {self._family}, got one; "
+                "family='rounding' honours masks."
+            )
+        if not isinstance(_prior(site["fn"]), VertexPrior) and not family.inside_polytope:
+            raise ValueError(
+                f"site {name!r} must have a PermutationPrior for {self._family}, whose samples "
+                "are not doubly stochastic, got a site with doubly-stochastic support."
+            )
+        return family.distribution(loc, scale, self._options.temperature, mask)
+
+
+def _prior(fn: Any) -> Any:
+    """The distribution beneath what plates and masks wrap around it."""
+    while not isinstance(fn, VertexPrior) and hasattr(fn, "base_dist") and fn.support != birkhoff:
+        fn = fn.base_dist
+    return fn
+
+
+def _mask(site: Any) -> jax.Array | None:
+    prior = _prior(site["fn"])
+    return prior.mask if isinstance(prior, VertexPrior) else None
+
+
+def _is_permutation(fn: Any) -> bool:
+    prior = _prior(fn)
+    return isinstance(prior, VertexPrior) or prior.support is birkhoff
+
+
+def _all_but(exposed: set[str]) -> Any:
+    """A ``hide_fn``: plates and the exposed sites stay, all other sites are hidden."""
+
+    def hide(site: Any) -> bool:
+        return site["type"] in ("sample", "deterministic") and site["name"] not in exposed
+
+    return hide

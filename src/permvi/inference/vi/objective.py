@@ -1,0 +1,148 @@
+r"""The relaxed ELBO as a NumPyro model and guide.
+
+.. math:: L = E_q [\log p(y \mid X, z) + \log p(X) + \log p(z) - \log q(X) - \log q(z)]
+
+with the vertex prior :math:`p(X)` (paper, supplement B), S independent relaxed factors of the
+family for X, and independent normals in unconstrained space for the other latents z. It is a bound
+for the *relaxed* model only: it may exceed the log evidence of the discrete one, and ELBOs of other
+families, temperatures, bounds or prior widths have other base measures.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import optax
+from numpyro import distributions as dist
+from numpyro.infer import SVI, Trace_ELBO
+
+from permvi.distributions import VertexPrior
+from permvi.inference.vi.families import FAMILIES, bounded_scale
+from permvi.inference.vi.options import VIOptions
+from permvi.inference.vi.prepare import RelaxedProblem
+from permvi.inference.vi.schedules import SCHEDULES
+
+SITE = "permutation"
+"""The name of the permutation-valued site."""
+
+_LATENT_INIT_SCALE = 0.1
+
+
+class Config(NamedTuple):
+    """What a compiled fit depends on; other values of these compile anew."""
+
+    family: str
+    temperature_schedule: str
+    learning_rate_schedule: str
+    num_samples: int
+    chunk_length: int
+
+
+class Numbers(NamedTuple):
+    """What a compiled fit takes as input; other values of these compile nothing."""
+
+    num_steps: jax.Array
+    anneal_steps: jax.Array
+    temperature_start: jax.Array
+    temperature: jax.Array
+    learning_rate: jax.Array
+    learning_rate_end: jax.Array
+    prior_width: jax.Array
+    scale_lower: jax.Array
+    scale_upper: jax.Array
+    start_spread: jax.Array
+
+
+def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
+    """The static and the traced part of the options."""
+    count, length = options.chunks
+    config = Config(
+        family,
+        options.temperature_schedule,
+        options.learning_rate_schedule,
+        options.num_samples,
+        length,
+    )
+    num_steps = count * length
+    values = (
+        num_steps,
+        num_steps * options.anneal_fraction,
+        options.temperature_start,
+        options.temperature,
+        options.learning_rate,
+        options.learning_rate_end,
+        options.prior_width,
+        *options.scale_bounds,
+        options.start_spread,
+    )
+    return config, Numbers(*(jnp.asarray(value, float) for value in values))
+
+
+def temperature_at(step: jax.Array, config: Config, numbers: Numbers) -> jax.Array:
+    """The temperature of one step."""
+    fraction = jnp.clip(step / numbers.anneal_steps, 0, 1)
+    schedule = SCHEDULES[config.temperature_schedule]
+    return schedule(fraction, numbers.temperature_start, numbers.temperature)
+
+
+def make_svi(config: Config, numbers: Numbers) -> SVI:
+    """NumPyro's SVI for this objective; ``numbers`` may be traced, so make it where it is used."""
+
+    def learning_rate(count: jax.Array) -> jax.Array:
+        schedule = SCHEDULES[config.learning_rate_schedule]
+        start, end = numbers.learning_rate, numbers.learning_rate_end
+        if config.learning_rate_schedule == "constant":
+            end = start
+        return schedule(jnp.clip(count / numbers.num_steps, 0, 1), start, end)
+
+    elbo = Trace_ELBO(num_particles=config.num_samples)
+    return SVI(relaxed_model, relaxed_guide, optax.adam(learning_rate), elbo, config=config)
+
+
+def relaxed_model(
+    problem: RelaxedProblem, numbers: Numbers, temperature: Any, *, config: Config
+) -> None:
+    """The relaxed joint density."""
+    size = max(problem.shape)
+    with numpyro.plate("sites", problem.num_sites):
+        X = numpyro.sample(SITE, VertexPrior(size, numbers.prior_width, problem.mask))
+    latents = {name: numpyro.sample(name, prior) for name, prior in problem.latents.items()}
+    n, m = problem.shape
+    X = X[:, :n, :m] if problem.num_sites > 1 else X[0, :n, :m]
+    numpyro.factor("log_density", problem.log_density(problem.data, X, **latents))
+
+
+def relaxed_guide(
+    problem: RelaxedProblem, numbers: Numbers, temperature: Any, *, config: Config
+) -> None:
+    """The variational distribution. All parameters are real, so that none needs a transform."""
+    family = FAMILIES[config.family]
+    size = max(problem.shape) - family.num_missing
+    shape = (problem.num_sites, size, size)
+
+    def start(key: jax.Array) -> jax.Array:
+        return numbers.start_spread * jax.random.normal(key, shape, numbers.start_spread.dtype)
+
+    loc = numpyro.param(f"{SITE}_loc", start)
+    raw_scale = numpyro.param(f"{SITE}_raw_scale", jnp.zeros(shape))
+    scale = bounded_scale(raw_scale, numbers.scale_lower, numbers.scale_upper)
+    with numpyro.plate("sites", problem.num_sites):
+        numpyro.sample(SITE, family.distribution(loc, scale, temperature, problem.mask))
+    for name, prior in problem.latents.items():
+        numpyro.sample(name, _latent_guide(name, prior))
+
+
+def _latent_guide(name: str, prior: Any) -> Any:
+    """A normal in unconstrained space, started at the median of a few prior draws."""
+    transform = dist.biject_to(prior.support)
+
+    def start(key: jax.Array) -> jax.Array:
+        return transform.inv(jnp.median(prior.sample(key, (15,)), axis=0))
+
+    loc = numpyro.param(f"{name}_loc", start)
+    raw = jnp.full(jnp.shape(loc), jnp.log(jnp.expm1(_LATENT_INIT_SCALE)))
+    scale = jax.nn.softplus(numpyro.param(f"{name}_raw_scale", raw))
+    base = dist.Normal(loc, scale)
+    base = base.to_event(transform.domain.event_dim)
+    return dist.TransformedDistribution(base, transform)
