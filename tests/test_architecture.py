@@ -22,7 +22,7 @@ LAYERS = [
     ["distributions"],
     ["metrics", "models", "inference"],
     ["posterior"],
-    ["_reduction", "methods", "_fit", "fit"],
+    ["_reduction", "_task", "_methods", "_fit"],
     ["_figures", "plots", "report"],
     ["datasets", "experiments"],
     ["_cli", "cli"],

@@ -11,17 +11,50 @@ from permvi._version import __version__ as __version__
 if TYPE_CHECKING:
     from permvi import assignment as assignment
     from permvi import distributions as distributions
+    from permvi import inference as inference
+    from permvi import metrics as metrics
+    from permvi import models as models
     from permvi import permutations as permutations
+    from permvi import plots as plots
+    from permvi import posterior as posterior
     from permvi import transforms as transforms
+    from permvi._fit import FitWarning as FitWarning
+    from permvi._fit import fit as fit
+    from permvi._fit import fit_many as fit_many
+    from permvi._methods.registry import methods as methods
+    from permvi.inference.guides import AutoPermutation as AutoPermutation
+    from permvi.posterior import Posterior as Posterior
+    from permvi.posterior import load as load
 
-_SUBMODULES = ("assignment", "distributions", "permutations", "transforms")
+_SUBMODULES = (
+    "assignment",
+    "distributions",
+    "inference",
+    "metrics",
+    "models",
+    "permutations",
+    "plots",
+    "posterior",
+    "transforms",
+)
+_HOMES = {
+    "AutoPermutation": "permvi.inference.guides",
+    "FitWarning": "permvi._fit",
+    "Posterior": "permvi.posterior",
+    "fit": "permvi._fit",
+    "fit_many": "permvi._fit",
+    "load": "permvi.posterior",
+    "methods": "permvi._methods.registry",
+}
 
-__all__ = ["__version__", *_SUBMODULES]
+__all__ = ["__version__", *_SUBMODULES, *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"permvi.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'permvi' has no attribute {name!r}")
 
 

@@ -8,10 +8,11 @@ import typer
 from typer.core import TyperGroup
 
 from permvi._cli.bench import bench
+from permvi._cli.demo import demo
 from permvi._cli.reproduce import reproduce
 from permvi._version import __version__
 
-_COMMANDS = (reproduce, bench)
+_COMMANDS = (demo, reproduce, bench)
 
 
 class _OneLineErrors(TyperGroup):

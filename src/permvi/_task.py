@@ -1,0 +1,265 @@
+"""From a model to what methods work on: constraints merged, masks pruned, known pairs taken out."""
+
+import copy
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from permvi import assignment
+from permvi._reduction import Reduction, remaining_mask
+from permvi.inference.problem import Problem
+from permvi.models import _arguments
+from permvi.models.labels import NO_LABELS, Labels
+from permvi.models.linear import sum_of_matched, sum_of_pairs
+from permvi.models.protocol import Model, latents_of, optional
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """The leaves of a problem: a model, its soft prior, and how to embed the reduced problem.
+
+    ``leaf`` is there because a model may have none, and problems in a batch are counted by leaves.
+    """
+
+    model: Any
+    prior_scores: Any
+    reduction: Reduction | None
+    leaf: Any
+
+
+@jax.tree_util.register_pytree_node_class
+class _Opaque:
+    """A model that is no pytree, as static data: code is compiled for each such model anew.
+
+    Two of them are equal if they hold the same object, since models need not be hashable.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def tree_flatten(self) -> tuple[tuple[()], "_Opaque"]:
+        """No leaves, and itself as static data."""
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, same: "_Opaque", children: Any) -> "_Opaque":
+        """What `tree_flatten` took apart."""
+        del children
+        return same
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Opaque) and other.model is self.model
+
+    def __hash__(self) -> int:
+        return id(self.model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """A linear problem with its known pairs, in float64 on the host: the arguments of exact laws.
+
+    Attributes:
+        scores: (n, m) or (S, n, m), prior scores included.
+        mask: Of the same shape, or None.
+        known: (n,) or (S, n), or None.
+        row_unmatched: (n,) or (S, n), or None.
+        col_unmatched: (m,) or (S, m), or None.
+    """
+
+    scores: np.ndarray
+    mask: np.ndarray | None
+    known: np.ndarray | None
+    row_unmatched: np.ndarray | None
+    col_unmatched: np.ndarray | None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A model made ready for a method.
+
+    Attributes:
+        model: The model.
+        problem: What methods see: no known pairs, no labels.
+        reduction: How to put known pairs back, None where the problem is whole.
+        settled: Whether known pairs leave nothing open; then the problem is whole, and its mask
+            allows them alone.
+    """
+
+    model: Any
+    problem: Problem
+    reduction: Reduction | None
+    settled: bool
+
+    @property
+    def labels(self) -> Labels:
+        """Names of rows and columns."""
+        return optional(self.model, "labels") or NO_LABELS
+
+    @cached_property
+    def linear(self) -> Linear | None:
+        """The whole problem, known pairs included, if it is linear."""
+        scores = None if latents_of(self.model) else optional(self.model, "scores")
+        return None if scores is None else self.linear_with(scores)
+
+    def linear_with(self, scores: Any) -> Linear:
+        """The whole problem with these scores, (n, m) or (S, n, m), as the model's."""
+        names = ("mask", "known", "row_unmatched", "col_unmatched")
+        given = (optional(self.model, name) for name in names)
+        arrays = (None if array is None else np.asarray(array) for array in given)
+        return Linear(_with_prior(self.model, scores), *arrays)
+
+    def restore(self, perms: np.ndarray) -> np.ndarray:
+        """Matchings of the reduced problem with the known pairs in their places."""
+        return perms if self.reduction is None else self.reduction.restore(perms)
+
+
+def prepare(model: Model) -> Task:
+    """Make a task of a model.
+
+    Raises:
+        ValueError: The mask allows no matching.
+    """
+    table = (*(() if model.num_sites == 1 else (model.num_sites,)), *model.shape)
+    # Our own models have checked these; those of users may not have.
+    mask = _arguments.allowed_pairs(optional(model, "mask"), table, NO_LABELS)
+    known = _arguments.known_pairs(optional(model, "known"), table, NO_LABELS, mask)
+    reduction, settled = None, False
+    if known is not None and (known >= 0).any():
+        reduction = Reduction.of(known, model.shape[1])
+        settled = 0 in reduction.shape
+        if settled:
+            reduction, mask = None, known[..., None] == np.arange(model.shape[1])
+        else:
+            mask = remaining_mask(reduction, known, mask)
+    mask = _pruned(mask, partial=is_partial(model))
+    scores, constant = _scores(model, reduction)
+    row, col = optional(model, "row_unmatched"), optional(model, "col_unmatched")
+    if reduction is not None:
+        row = None if row is None else reduction.rows(row)
+        col = None if col is None else reduction.cols(col)
+    traceable = getattr(model, "traceable", True)
+    problem = Problem(
+        data=_Data(_as_data(model), optional(model, "prior_scores"), reduction, np.zeros(())),
+        mask=mask,
+        scores=scores,
+        constant=constant,
+        row_unmatched=row,
+        col_unmatched=col,
+        latents=dict(latents_of(model)),
+        log_density=_log_density if getattr(model, "relaxed", traceable) else None,
+        log_density_of=_log_density_of if traceable else _host_log_density_of,
+        shape=model.shape if reduction is None else reduction.shape,
+        num_sites=model.num_sites,
+        traceable=traceable,
+    )
+    return Task(model, problem, reduction, settled)
+
+
+def is_partial(model: Any) -> bool:
+    """Whether rows or columns may stay unmatched beyond a surplus."""
+    weights = (optional(model, name) for name in ("row_unmatched", "col_unmatched"))
+    return any(array is not None for array in weights)
+
+
+def _as_data(model: Any) -> Any:
+    if jax.tree_util.all_leaves([model]):
+        return _Opaque(model)
+    # Labels are static: with them in it, other names would mean compiling again.
+    bare = copy.copy(model)
+    if "labels" in getattr(bare, "__dict__", ()):
+        # Even where the class is frozen: it is our copy.
+        object.__setattr__(bare, "labels", NO_LABELS)
+    return bare
+
+
+def _pruned(mask: Any, *, partial: bool) -> np.ndarray | None:
+    """The mask without entries that no matching uses, or None if everything is allowed."""
+    if mask is None:
+        return None
+    # Where pairs may be left out, every single pair is part of some matching.
+    allowed = np.asarray(mask) if partial else assignment.prune_mask(np.asarray(mask))
+    return None if allowed.all() else allowed
+
+
+def _scores(model: Any, reduction: Reduction | None) -> tuple[np.ndarray | None, float]:
+    """The scores of the reduced problem, and what the pairs taken out contribute."""
+    scores = None if latents_of(model) else optional(model, "scores")
+    if scores is None:
+        return None, 0.0
+    total = _with_prior(model, scores)
+    if reduction is None:
+        return total, 0.0
+    settled = np.asarray(reduction.settled)
+    chosen = np.take_along_axis(total, np.maximum(settled, 0)[..., None], axis=-1)[..., 0]
+    return reduction.table(total), float(chosen[settled >= 0].sum())
+
+
+def _with_prior(model: Any, scores: Any) -> np.ndarray:
+    prior = optional(model, "prior_scores")
+    total = np.asarray(scores, dtype=np.float64)
+    return total if prior is None else total + np.asarray(prior)
+
+
+def _log_density(data: _Data, X: jax.Array, **latents: Any) -> jax.Array:
+    """The log density of the reduced problem on (..., n', m') or (..., S, n', m')."""
+    X = jnp.asarray(X)
+    full = X if data.reduction is None else data.reduction.embed(X)
+    value = data.model.log_density(full, **latents)
+    if data.prior_scores is None:
+        return value
+    return value + sum_of_pairs(data.prior_scores, full, data.model.num_sites)
+
+
+def _log_density_of(data: _Data, perm: jax.Array, **latents: Any) -> jax.Array:
+    """The same on integers (..., n') or (..., S, n')."""
+    perm = jnp.asarray(perm)
+    full = perm if data.reduction is None else data.reduction.restore(perm)
+    density_of = getattr(data.model, "log_density_of", None)
+    if density_of is None:
+        matrix = jax.nn.one_hot(full, data.model.shape[1])
+        value = data.model.log_density(matrix, **latents)
+    else:
+        value = density_of(full, **latents)
+    if data.prior_scores is None:
+        return value
+    return value + sum_of_matched(data.prior_scores, full, data.model.num_sites)
+
+
+def _host_log_density_of(data: _Data, perm: np.ndarray, **latents: Any) -> np.ndarray:
+    """The same for models that are no JAX functions, on NumPy arrays."""
+    perm = np.asarray(perm)
+    full = perm if data.reduction is None else data.reduction.restore(perm)
+    density_of: Any = getattr(data.model, "log_density_of", None)
+    if density_of is None:
+        matrix = np.eye(data.model.shape[1] + 1)[full][..., :-1]
+        value = np.asarray(data.model.log_density(matrix, **latents))
+    else:
+        value = np.asarray(density_of(full, **latents))
+    if data.prior_scores is None:
+        return value
+    return value + np.asarray(sum_of_matched(data.prior_scores, full, data.model.num_sites))
+
+
+def unmatched_weights(problem: Problem, perms: np.ndarray) -> np.ndarray:
+    """What unmatched rows and columns add to the log density: (..., [S,] n) integers -> (...)."""
+    total = np.zeros(perms.shape[: perms.ndim - (1 if problem.num_sites == 1 else 2)])
+    axes = (-1,) if problem.num_sites == 1 else (-2, -1)
+    if problem.row_unmatched is not None:
+        total = total + np.where(perms < 0, np.asarray(problem.row_unmatched), 0.0).sum(axis=axes)
+    if problem.col_unmatched is not None:
+        columns = np.arange(problem.shape[1])
+        used = (perms[..., :, None] == columns).any(axis=-2)
+        total = total + np.where(used, 0.0, np.asarray(problem.col_unmatched)).sum(axis=axes)
+    return total

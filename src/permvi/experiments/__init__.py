@@ -1,0 +1,5 @@
+"""The studies of the paper and ours: each module turns a size and a seed into rows and figures."""
+
+from permvi.experiments.registry import names as names
+from permvi.experiments.registry import run as run
+from permvi.experiments.results import Result as Result

@@ -1,0 +1,115 @@
+"""The demonstration: one small matching problem, every method, the exact answer beside them.
+
+Seven towns were surveyed twice. The second survey has positions but no names, and some towns lie
+closer together than the survey's error: who is who?
+"""
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from permvi import _figures, metrics, plots
+from permvi._fit import FitWarning, fit
+from permvi._methods import registry
+from permvi.experiments.results import Report
+from permvi.models import PointMatching
+from permvi.posterior import Posterior
+
+TOWNS = ("Ayr", "Bude", "Cork", "Deal", "Ely", "Fife", "Goole")
+# Kilometres east and north.
+CENTERS = np.array(
+    [[0.4, 3.1], [1.0, 2.7], [2.9, 3.4], [3.3, 1.0], [2.7, 0.7], [3.4, 0.4], [0.7, 0.5]]
+)
+ERROR = 0.2
+_REFERENCE = "exact"
+
+
+class Comparison(NamedTuple):
+    """One method on the problem.
+
+    Attributes:
+        method: Its name.
+        posterior: What it found.
+        total_variation: Mean over items of the total variation from the exact marginals.
+    """
+
+    method: str
+    posterior: Posterior
+    total_variation: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Demonstration:
+    """What the demonstration found, and the files it wrote.
+
+    Attributes:
+        model: The problem.
+        truth: (n,) which town each position is.
+        comparisons: The methods, the exact one first.
+        files: Figures and the saved posterior.
+    """
+
+    model: PointMatching
+    truth: np.ndarray
+    comparisons: list[Comparison]
+    files: list[Path]
+
+    @property
+    def exact(self) -> Posterior:
+        """The exact posterior."""
+        return self.comparisons[0].posterior
+
+
+def problem(seed: int = 0) -> tuple[PointMatching, np.ndarray]:
+    """The survey without names, and which town each of its positions is."""
+    rng = np.random.default_rng(seed)
+    truth = rng.permutation(len(TOWNS))
+    observations = CENTERS[truth] + ERROR * rng.standard_normal(CENTERS.shape)
+    labels = ([f"#{k + 1}" for k in range(len(TOWNS))], TOWNS)
+    return PointMatching(observations, CENTERS, scale=ERROR, labels=labels), truth
+
+
+def run(folder: Path, *, seed: int, report: Report) -> Demonstration:
+    """Fit the problem with every method, draw it and save the exact posterior.
+
+    Args:
+        folder: For the figures and ``fit.nc``; it has to exist.
+        seed: Of the data and of the fits.
+        report: Called with what is being done, how much of it is done and how much there is.
+    """
+    model, truth = problem(seed)
+    names = sorted((info.name for info in registry.methods()), key=lambda name: name != _REFERENCE)
+    comparisons: list[Comparison] = []
+    for index, name in enumerate(names):
+        report(name, index, len(names) + 1)
+        with warnings.catch_warnings():
+            # The table has a column for the verdict.
+            warnings.simplefilter("ignore", FitWarning)
+            posterior = fit(model, name, seed)
+        exact = comparisons[0].posterior if comparisons else posterior
+        error = metrics.total_variation_per_row(posterior.marginals, exact.marginals).mean()
+        comparisons.append(Comparison(name, posterior, float(error)))
+    report("figures", len(names), len(names) + 1)
+    files = _draw(folder, model, comparisons)
+    saved = folder / "fit.nc"
+    comparisons[0].posterior.save(saved)
+    return Demonstration(model, truth, comparisons, [*files, saved])
+
+
+def _draw(folder: Path, model: PointMatching, comparisons: list[Comparison]) -> list[Path]:
+    exact = comparisons[0].posterior
+    figures: dict[str, Any] = {
+        "marginals": plots.marginals(exact),
+        "points": plots.point_matching(exact, model.observations, model.centers),
+        "top_matchings": plots.top_matchings(exact),
+    }
+    for comparison in comparisons:
+        if comparison.posterior.diagnostics.elbo_trace is not None:
+            figures[f"elbo_{comparison.method}"] = plots.elbo_trace(comparison.posterior)
+    paths = []
+    for name, ax in figures.items():
+        paths += _figures.save(ax.figure, folder, name, formats=("png",), dpi=200)
+    return paths

@@ -1,0 +1,169 @@
+r"""Figure 1 of the paper: what each transform does to a cloud of points.
+
+Four transforms of three items, at the settings of the paper's text and, where it is silent (panel
+a), of the authors' script:
+
+    =====  ==========================  ==============================================  ====
+    panel  transform                   input                                           tau
+    =====  ==========================  ==============================================  ====
+    a      Gumbel-softmax              psi ~ Gumbel(0, 1) in R^3                       1
+    b      stick-breaking (simplex)    psi ~ N(0, 4 I), shown as beta = sigmoid(psi)   1
+    c      stick-breaking (Birkhoff)   mu = 0, nu = 2, shown as B = sigmoid(Psi)       1
+    d      rounding (Birkhoff)         Psi = M + 0.4 Z, M = Sinkhorn(all 1/3)          0.5
+    =====  ==========================  ==============================================  ====
+
+The paper writes :math:`V = 0.4^2` for panel d. Its equation :math:`\Psi = M + V \odot Z` makes V a
+standard deviation, which 0.16 would be; but it writes a square, calls such parameters variances
+elsewhere, and the script multiplies the noise by 0.4. We read it as a variance, that is a standard
+deviation of 0.4, with which the cloud fills the hexagon and the hole shows.
+
+The measurement beside the picture is ``vertex_distance``, the Euclidean (Frobenius) distance of X
+to the nearest one-hot vector or permutation matrix. It is taken at several temperatures with the
+same draws: all four transforms tend to the vertices as the temperature falls.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from permvi import _figures, assignment, transforms
+from permvi.experiments import _projections as plane
+from permvi.experiments import _transforms_figure
+from permvi.experiments.results import Report, Result, summary_row, write_rows, write_summary
+
+TEMPERATURES = (1.0, 0.5, 0.25, 0.1)
+NUM_SHOWN = 1000
+_NUM_MEASURED = {"smoke": NUM_SHOWN, "paper": 100_000}
+
+
+class _Case(NamedTuple):
+    """A panel: how its input is drawn, mapped and shown."""
+
+    panel: str
+    method: str
+    temperature: float
+    scale: float
+    law: str
+    draw: Callable[[jax.Array, int], jax.Array]
+    transform: Callable[[jax.Array, jax.Array], jax.Array]
+    nearest_vertex: Callable[[jax.Array], jax.Array]
+    show_input: Callable[[np.ndarray], np.ndarray]
+    show_output: Callable[[np.ndarray], np.ndarray]
+
+
+def _logistic(psi: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-psi))
+
+
+def _around_barycentre(rng_key: jax.Array, count: int) -> jax.Array:
+    M = transforms.sinkhorn(jnp.log(jnp.full((3, 3), 1 / 3)))
+    return M + 0.4 * jax.random.normal(rng_key, (count, 3, 3))
+
+
+CASES = (
+    _Case(
+        panel="a",
+        method="gumbel_softmax",
+        temperature=1.0,
+        scale=1.0,
+        law=r"$\psi_n \sim \mathrm{Gumbel}(0, 1)$,  $\tau = 1$",
+        draw=lambda rng_key, count: jax.random.gumbel(rng_key, (count, 3)),
+        transform=transforms.simplex.gumbel_softmax,
+        nearest_vertex=transforms.simplex.round_to_vertex,
+        show_input=plane.of_simplex,
+        show_output=plane.of_simplex,
+    ),
+    _Case(
+        panel="b",
+        method="simplex_stick_breaking",
+        temperature=1.0,
+        scale=2.0,
+        law=r"$\beta = \sigma(\psi/\tau)$,  $\psi \sim \mathcal{N}(0, 4I)$,  $\tau = 1$",
+        draw=lambda rng_key, count: 2 * jax.random.normal(rng_key, (count, 2)),
+        transform=lambda psi, tau: transforms.simplex.stick_breaking(psi, tau)[0],
+        nearest_vertex=transforms.simplex.round_to_vertex,
+        show_input=_logistic,
+        show_output=plane.of_simplex,
+    ),
+    _Case(
+        panel="c",
+        method="stick_breaking",
+        temperature=1.0,
+        scale=2.0,
+        law=r"$B = \sigma(\Psi/\tau)$,  $\mu = 0$,  $\nu = 2$,  $\tau = 1$",
+        draw=lambda rng_key, count: 2 * jax.random.normal(rng_key, (count, 2, 2)),
+        transform=lambda psi, tau: transforms.stick_breaking(psi, tau)[0],
+        nearest_vertex=assignment.nearest_permutation,
+        show_input=lambda psi: plane.of_hypercube(_logistic(psi)),
+        show_output=plane.of_birkhoff,
+    ),
+    _Case(
+        panel="d",
+        method="rounding",
+        temperature=0.5,
+        scale=0.4,
+        law=r"$\Psi = \frac{1}{3}\mathbf{1}\mathbf{1}^T + 0.4\, Z$,  $\tau = 0.5$",
+        draw=_around_barycentre,
+        transform=lambda psi, tau: transforms.rounding(psi, tau)[0],
+        nearest_vertex=assignment.nearest_permutation,
+        show_input=plane.of_birkhoff,
+        show_output=plane.of_birkhoff,
+    ),
+)
+
+
+def run(folder: Path, *, size: str, seed: int, report: Report) -> Result:
+    """Draw Figure 1 and measure how near each transform comes to the vertices."""
+    summary: list[dict[str, Any]] = []
+    clouds: dict[str, _transforms_figure.Cloud] = {}
+    rows: list[tuple[Any, ...]] = []
+    for index, case in enumerate(CASES):
+        report(case.method, index, len(CASES) + 1)
+        psi = case.draw(jax.random.fold_in(jax.random.key(seed), index), _NUM_MEASURED[size])
+        for temperature in TEMPERATURES:
+            start = time.perf_counter()
+            X, distances = map(np.asarray, _measure(case, psi, temperature))
+            seconds = time.perf_counter() - start
+            setting: dict[str, Any] = {"n": 3, "scale": case.scale, "temperature": temperature}
+            if temperature == case.temperature:
+                setting["panel"] = case.panel
+                cloud = _cloud(case, np.asarray(psi[:NUM_SHOWN]), X[:NUM_SHOWN])
+                clouds[case.panel] = cloud
+                rows += _rows(case, cloud, distances)
+            measured = (case.method, setting, "vertex_distance", distances)
+            summary.append(summary_row("transforms", *measured, seconds=seconds))
+    report("figure", len(CASES), len(CASES) + 1)
+    with _figures.styled():
+        figure = _transforms_figure.draw(clouds, hole=1 - CASES[-1].temperature)
+    files = [
+        write_rows(folder, ("panel", "input_x", "input_y", "x", "y", "vertex_distance"), rows),
+        write_summary(folder, summary),
+        *_figures.save(figure, folder, "figure1"),
+    ]
+    return Result(summary, files)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _measure(case: _Case, psi: jax.Array, temperature: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """X and its distances to the nearest vertices."""
+    X = case.transform(psi, temperature)
+    offset = X - case.nearest_vertex(X)
+    return X, jnp.linalg.norm(offset.reshape(len(offset), -1), axis=-1)
+
+
+def _cloud(case: _Case, psi: np.ndarray, X: np.ndarray) -> _transforms_figure.Cloud:
+    inputs, outputs = case.show_input(psi.astype(float)), case.show_output(X.astype(float))
+    return _transforms_figure.Cloud(inputs, outputs, case.law)
+
+
+def _rows(
+    case: _Case, cloud: _transforms_figure.Cloud, distances: np.ndarray
+) -> list[tuple[Any, ...]]:
+    columns = np.column_stack([cloud.inputs, cloud.outputs, distances[: len(cloud.inputs)]])
+    return [(case.panel, *(f"{value:.7g}" for value in row)) for row in columns]

@@ -1,0 +1,193 @@
+"""The arguments that all models share, checked: one sentence for each mistake."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from permvi import _checks
+from permvi.models.labels import Labels, check_labels, frame_labels, is_frame, known_from_pairs
+
+
+def real(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
+    """``value`` as float64 on the host (a value traced by JAX stays what it is)."""
+    if not _checks.is_concrete(value):
+        array = value
+    else:
+        try:
+            array = np.asarray(value.to_numpy() if is_frame(value) else value)
+        except (TypeError, ValueError):
+            raise TypeError(f"{name} must be an array of numbers, got {value!r:.60}.") from None
+        if array.dtype.kind not in "fiu":
+            raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}.")
+        array = array.astype(np.float64)
+    if array.ndim not in ndims or 0 in array.shape:
+        wanted = " or ".join(str(ndim) for ndim in ndims)
+        raise ValueError(
+            f"{name} must be a non-empty array with {wanted} axes, got shape {array.shape}."
+        )
+    return array
+
+
+def finite(name: str, array: Any, hint: str = "") -> Any:
+    """``array`` if all of it is finite, else a ``ValueError`` that says where it is not."""
+    if _checks.is_concrete(array):
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            place = ", ".join(str(index) for index in bad[0])
+            raise ValueError(
+                f"{name} must be finite{hint}, got {array[tuple(bad[0])]} at index ({place})."
+            )
+    return array
+
+
+def scores(name: str, value: Any, mask: np.ndarray | None) -> Any:
+    """(n, m) or (S, n, m) scores, finite wherever the mask allows a pair and zero elsewhere."""
+    array = one_site(real(name, value, (2, 3)))
+    if mask is not None and _checks.is_concrete(array):
+        array = np.where(mask, array, 0.0)
+    return finite(name, array, " (forbid pairs with mask=, not with infinite scores)")
+
+
+def one_site(array: Any) -> Any:
+    """An array without the site axis if there is but one site."""
+    return array[0] if array.ndim == 3 and array.shape[0] == 1 else array
+
+
+def _like(name: str, value: Any, table: tuple[int, ...], labels: Labels) -> Any:
+    """``value`` as an array that broadcasts to the shape of the scores, brought to that shape.
+
+    A DataFrame has to name its rows and columns as the scores do, and in that order.
+    """
+    for side, mine, theirs in zip(("rows", "columns"), frame_labels(value), labels, strict=True):
+        if mine is not None and theirs is not None and mine != theirs:
+            raise ValueError(
+                f"{name} must name its {side} as the model does and in the same order, got "
+                f"{list(mine)!r:.60}."
+            )
+    array = np.asarray(value.to_numpy() if is_frame(value) else value)
+    if array.ndim < 2 or array.ndim > len(table) or array.shape[-2:] != table[-2:]:
+        raise ValueError(f"{name} must have shape {table}, got shape {array.shape}.")
+    if array.ndim == 3 and array.shape[0] not in (1, table[0]):
+        raise ValueError(f"{name} must have shape {table}, got shape {array.shape}.")
+    return np.broadcast_to(array, table)
+
+
+def allowed_pairs(value: Any, table: tuple[int, ...], labels: Labels) -> np.ndarray | None:
+    """The pairs that are allowed, as booleans of the shape of the scores."""
+    if value is None:
+        return None
+    array = _like("mask", value, table, labels)
+    if array.dtype != bool:
+        raise TypeError(f"mask must be a boolean array, got dtype {array.dtype}.")
+    return array
+
+
+def _prior_scores(
+    value: Any, table: tuple[int, ...], labels: Labels, allowed: np.ndarray | None
+) -> np.ndarray | None:
+    """Log prior weights of pairs, of the shape of the scores."""
+    if value is None:
+        return None
+    return scores("prior_scores", _like("prior_scores", value, table, labels), allowed)
+
+
+def known_pairs(
+    value: Any, table: tuple[int, ...], labels: Labels, allowed: np.ndarray | None
+) -> np.ndarray | None:
+    """Known pairs as (n,) or (S, n) columns, -1 for unknown; {row: column} for one site."""
+    if value is None:
+        return None
+    n, m = table[-2:]
+    if isinstance(value, Mapping):
+        value = known_from_pairs(value, labels, (n, m))
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"known must be an integer array, got dtype {array.dtype}.")
+    if array.shape not in ((n,), table[:-1]):
+        raise ValueError(f"known must have shape {table[:-1]}, got shape {array.shape}.")
+    array = np.broadcast_to(array, table[:-1])
+    outside = array[(array < -1) | (array >= m)]
+    if outside.size:
+        raise ValueError(f"known must hold columns 0 to {m - 1} or -1, got {outside[0]}.")
+    for site in array.reshape(-1, n):
+        columns, counts = np.unique(site[site >= 0], return_counts=True)
+        if (counts > 1).any():
+            twice = columns[counts > 1][0]
+            raise ValueError(f"known must use each column at most once, got column {twice} twice.")
+    if allowed is not None:
+        chosen = np.take_along_axis(allowed, np.maximum(array, 0)[..., None], axis=-1)[..., 0]
+        forbidden = np.argwhere((array >= 0) & ~chosen)
+        if len(forbidden):
+            place = tuple(forbidden[0])
+            raise ValueError(
+                f"known must respect mask, got the forbidden pair of row {place[-1]} and column "
+                f"{array[place]}."
+            )
+    return array
+
+
+def _unmatched(name: str, value: Any, table: tuple[int, ...], axis: int) -> np.ndarray | None:
+    """Log weights of leaving rows or columns unmatched, a number each; -inf where they must."""
+    if value is None:
+        return None
+    shape = (*table[:-2], table[axis])
+    array = real(name, value, (0, 1, 2))
+    bad = array[np.isnan(array) | (array == np.inf)]
+    if bad.size:
+        raise ValueError(
+            f"{name} must be finite, or -inf for what has to be matched, got {bad[0]}."
+        )
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a number or have shape {shape}, got shape {array.shape}."
+        ) from None
+
+
+class Constraints(NamedTuple):
+    """What every model may say beside its density, checked and of full shape.
+
+    Attributes:
+        mask: (n, m) or (S, n, m) booleans, True where allowed, or None.
+        known: (n,) or (S, n) known columns, -1 for unknown, or None.
+        prior_scores: Log prior weights of pairs, of the shape of the mask, or None.
+        row_unmatched: (n,) or (S, n) log weights of leaving rows unmatched, or None.
+        col_unmatched: (m,) or (S, m) the same for columns, or None.
+        labels: Names of rows and of columns, each None where there are none.
+    """
+
+    mask: np.ndarray | None
+    known: np.ndarray | None
+    prior_scores: np.ndarray | None
+    row_unmatched: np.ndarray | None
+    col_unmatched: np.ndarray | None
+    labels: Labels
+
+
+ARRAYS = Constraints._fields[:-1]
+
+
+def constraints(
+    table: tuple[int, ...],
+    found_labels: Labels,
+    *,
+    mask: Any,
+    known: Any,
+    labels: Any,
+    row_unmatched: Any,
+    col_unmatched: Any,
+    prior_scores: Any,
+) -> Constraints:
+    """Check what was given for a model whose scores have (or would have) the shape ``table``."""
+    names = check_labels(labels, found_labels, (table[-2], table[-1]))
+    allowed = allowed_pairs(mask, table, names)
+    return Constraints(
+        mask=allowed,
+        known=known_pairs(known, table, names, allowed),
+        prior_scores=_prior_scores(prior_scores, table, names, allowed),
+        row_unmatched=_unmatched("row_unmatched", row_unmatched, table, -2),
+        col_unmatched=_unmatched("col_unmatched", col_unmatched, table, -1),
+        labels=names,
+    )

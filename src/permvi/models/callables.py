@@ -1,0 +1,161 @@
+"""Any function of one matrix or one permutation as a model."""
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from permvi._choices import one_of
+from permvi.models import _arguments
+from permvi.models._pytree import pytree
+from permvi.models.labels import NO_LABELS, Labels
+
+Input = Literal["matrix", "perm"]
+
+# What tracing a function raises when that looks at values, as plain Python does.
+_NOT_TRACEABLE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+
+@pytree(leaves=_arguments.ARRAYS, static=("function", "shape", "input", "traceable", "labels"))
+class CallableModel:
+    """A log density that is given as a function of one matching.
+
+    Args:
+        function: Takes one (n, m) 0/1 matrix, or one (n,) integer vector with -1 for unmatched, and
+            returns a number, the log density up to a constant; -inf is allowed. A JAX function of a
+            matrix should also make sense between the 0/1 matrices: relaxed families take gradients
+            there. JAX functions are vmapped, others called once per matching, on NumPy arrays.
+        n: The number of items, or (n, m) if the number of labels differs.
+        input: What the function takes, "matrix" or "perm".
+        jax: Whether it is a JAX function; None finds out by tracing it once.
+        mask: As for `LinearMatching`, and so on for the others.
+        known: Known pairs.
+        labels: Names.
+        row_unmatched: Log weights of unmatched items.
+        col_unmatched: Log weights of unmatched labels.
+        prior_scores: Log prior weights of pairs.
+
+    Raises:
+        ValueError: The function does not return a number, or shapes do not fit.
+        TypeError: Something is of the wrong kind.
+    """
+
+    num_sites = 1
+
+    function: Callable[[Any], Any]
+    shape: tuple[int, int]
+    input: str
+    traceable: bool
+    mask: Any
+    known: Any
+    prior_scores: Any
+    row_unmatched: Any
+    col_unmatched: Any
+    labels: Labels
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        n: int | tuple[int, int],
+        input: Input = "matrix",
+        *,
+        jax: bool | None = None,
+        mask: Any = None,
+        known: Any = None,
+        labels: Any = None,
+        row_unmatched: Any = None,
+        col_unmatched: Any = None,
+        prior_scores: Any = None,
+    ) -> None:
+        if not callable(function):
+            raise TypeError(f"function must be callable, got {type(function).__name__}.")
+        self.function = function
+        self.shape = _shape(n)
+        self.input = one_of("input", input, get_args(Input))
+        self.traceable = self._is_traceable() if jax is None else bool(jax)
+        found = _arguments.constraints(
+            self.shape,
+            NO_LABELS,
+            mask=mask,
+            known=known,
+            labels=labels,
+            row_unmatched=row_unmatched,
+            col_unmatched=col_unmatched,
+            prior_scores=prior_scores,
+        )
+        vars(self).update(found._asdict())
+
+    @property
+    def relaxed(self) -> bool:
+        """Whether the density is known between the 0/1 matrices, with its gradient."""
+        return self.traceable and self.input == "matrix"
+
+    def log_density(self, X: ArrayLike) -> Any:
+        """(..., n, m) -> (...); relaxed matrices only if the function takes matrices."""
+        if self.input == "perm":
+            columns = jnp.argmax(jnp.asarray(X), axis=-1)
+            return self._map(jnp.where(jnp.max(jnp.asarray(X), axis=-1) > 0, columns, -1), 1)
+        return self._map(X, 2)
+
+    def log_density_of(self, perm: ArrayLike) -> Any:
+        """The same for integers (..., n), -1 for unmatched."""
+        if self.input == "perm":
+            return self._map(perm, 1)
+        if self.traceable:
+            return self._map(jax.nn.one_hot(jnp.asarray(perm), self.shape[1]), 2)
+        return self._map(np.eye(self.shape[1] + 1)[np.asarray(perm)][..., :-1], 2)
+
+    def _map(self, values: Any, ndim: int) -> Any:
+        """The function of each of the events, of ``ndim`` axes, in a batch."""
+        if self.traceable:
+            values = jnp.asarray(values)
+            batch = values.shape[: values.ndim - ndim]
+            flat = values.reshape(-1, *values.shape[values.ndim - ndim :])
+            return jax.vmap(self._number)(flat).reshape(batch)
+        values = np.asarray(values)
+        batch = values.shape[: values.ndim - ndim]
+        flat = values.reshape(-1, *values.shape[values.ndim - ndim :])
+        return np.array([self._host_number(value) for value in flat], float).reshape(batch)
+
+    def _number(self, event: jax.Array) -> jax.Array:
+        value = jnp.asarray(self.function(event))
+        if value.shape != ():
+            raise ValueError(_no_number(f"shape {value.shape}"))
+        return value
+
+    def _host_number(self, event: np.ndarray) -> float:
+        value = self.function(event)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ValueError(_no_number(f"{value!r:.60}")) from None
+
+    def _is_traceable(self) -> bool:
+        n, m = self.shape
+        matrix = jax.ShapeDtypeStruct((n, m), jnp.result_type(float))
+        perm = jax.ShapeDtypeStruct((n,), jnp.result_type(int))
+        try:
+            jax.eval_shape(self._number, matrix if self.input == "matrix" else perm)
+        except _NOT_TRACEABLE:
+            return False
+        return True
+
+
+def _no_number(what: str) -> str:
+    return f"function must return one number for one matching, got {what}."
+
+
+def _shape(n: Any) -> tuple[int, int]:
+    sizes = (n, n) if isinstance(n, int | np.integer) else tuple(n)
+    whole = all(isinstance(size, int | np.integer) and size >= 1 for size in sizes)
+    if len(sizes) != 2 or not whole or isinstance(n, bool):
+        raise ValueError(f"n must be a positive integer or a pair (n, m) of them, got {n!r}.")
+    return int(sizes[0]), int(sizes[1])

@@ -1,0 +1,86 @@
+"""Names of items and labels: given, or taken from the index and columns of a DataFrame."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Names = tuple[str, ...] | None
+Labels = tuple[Names, Names]
+
+NO_LABELS: Labels = (None, None)
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value is a pandas DataFrame or looks like one; pandas is not imported."""
+    return all(hasattr(value, name) for name in ("index", "columns", "to_numpy"))
+
+
+def index_names(index: Any) -> Names:
+    """The names in a DataFrame's index or columns, or None if they only count from zero."""
+    entries = list(index)
+    counts = all(isinstance(entry, int | np.integer) for entry in entries)
+    if counts and entries == list(range(len(entries))):
+        return None
+    return tuple(str(entry) for entry in entries)
+
+
+def frame_labels(value: Any) -> Labels:
+    """The names of the rows and of the columns of a table, if it is a DataFrame."""
+    return (index_names(value.index), index_names(value.columns)) if is_frame(value) else NO_LABELS
+
+
+def check_labels(labels: Sequence[Any] | None, found: Labels, shape: tuple[int, int]) -> Labels:
+    """Names of the rows and of the columns: those given, else those found with the data.
+
+    Args:
+        labels: A pair (rows, columns) of names for each, either of them None; or None.
+        found: What the data brought.
+        shape: The numbers of rows and columns.
+
+    Raises:
+        ValueError: It is no pair, or there are too few or too many names.
+    """
+    if labels is None:
+        labels = NO_LABELS
+    if (
+        isinstance(labels, str)
+        or len(labels) != 2
+        or any(isinstance(names, str) for names in labels)
+    ):
+        raise ValueError(
+            f"labels must be a pair (names of rows, names of columns), got {labels!r:.60}."
+        )
+    checked: list[Names] = []
+    sides = zip(("row", "column"), labels, found, shape, strict=True)
+    for side, given, brought, size in sides:
+        names = brought if given is None else tuple(str(name) for name in given)
+        if names is not None and len(names) != size:
+            raise ValueError(f"labels must name each of {size} {side}s, got {len(names)} names.")
+        checked.append(names)
+    return checked[0], checked[1]
+
+
+def position(name: str, entry: Any, names: Names, size: int) -> int:
+    """The index of a row or column that is given by its name or by its index.
+
+    Raises:
+        ValueError: There is no such name or index.
+    """
+    if names is not None and str(entry) in names:
+        return names.index(str(entry))
+    if isinstance(entry, int | np.integer) and 0 <= entry < size:
+        return int(entry)
+    wanted = f"0 to {size - 1}" if names is None else "a label or its index"
+    raise ValueError(f"{name} must be {wanted}, got {entry!r}.")
+
+
+def known_from_pairs(
+    pairs: Mapping[Any, Any], labels: Labels, shape: tuple[int, int]
+) -> np.ndarray:
+    """Known pairs {row: column}, by name or index, as (n,) columns with -1 for unknown."""
+    known = np.full(shape[0], -1)
+    for row, column in pairs.items():
+        i = position("known rows", row, labels[0], shape[0])
+        known[i] = position("known columns", column, labels[1], shape[1])
+    return known

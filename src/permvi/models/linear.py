@@ -1,0 +1,104 @@
+"""Models whose log density is linear in the permutation matrix."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from permvi.models import _arguments
+from permvi.models._pytree import pytree
+from permvi.models.labels import Labels, frame_labels
+
+
+def sum_of_pairs(scores: Any, X: ArrayLike, num_sites: int) -> jax.Array:
+    """``sum(scores * X)`` over pairs and sites: (..., [S,] n, m) twice -> (...)."""
+    axes = (-2, -1) if num_sites == 1 else (-3, -2, -1)
+    return jnp.sum(jnp.asarray(scores) * jnp.asarray(X), axis=axes)
+
+
+def sum_of_matched(scores: Any, perm: ArrayLike, num_sites: int) -> jax.Array:
+    """The same for integers (..., [S,] n), rows with -1 adding nothing."""
+    scores, perm = jnp.asarray(scores), jnp.asarray(perm)
+    ndim = max(scores.ndim, perm.ndim + 1)
+    scores = jnp.expand_dims(scores, tuple(range(ndim - scores.ndim)))
+    perm = jnp.expand_dims(perm, tuple(range(ndim - 1 - perm.ndim)))
+    chosen = jnp.take_along_axis(scores, jnp.maximum(perm, 0)[..., None], axis=-1)[..., 0]
+    axes = (-1,) if num_sites == 1 else (-2, -1)
+    return jnp.sum(jnp.where(perm >= 0, chosen, 0), axis=axes)
+
+
+@pytree(leaves=("scores", *_arguments.ARRAYS), static=("labels",))
+class LinearMatching:
+    r"""A matching whose log density is a sum over its pairs.
+
+    :math:`\log p(X) = \sum_{ij} s_{ij} X_{ij} + \text{const}`: log likelihoods of pairs, log odds,
+    negative costs over a temperature.
+
+    Args:
+        scores: (n, m), or (S, n, m) for S independent permutations: log weights of pairs. A
+            DataFrame brings its labels.
+        mask: Booleans of the same shape (or (n, m) for all sites), True where a pair is allowed;
+            scores of forbidden pairs are ignored, whatever they are.
+        known: (n,) or (S, n) known columns, -1 for unknown; or a mapping {row: column}, by label or
+            index.
+        labels: A pair: names of the rows, names of the columns, either of them None.
+        row_unmatched: Log weight of leaving an item unmatched, a number or (n,), -inf where it has
+            to be matched. None: all items are matched, but for a surplus over the labels.
+        col_unmatched: The same for labels.
+        prior_scores: (n, m) or (S, n, m) log prior weights of pairs, which are added.
+
+    Raises:
+        ValueError: Shapes do not fit, or scores are not finite where allowed.
+        TypeError: Something is of the wrong kind.
+    """
+
+    scores: Any
+    mask: Any
+    known: Any
+    prior_scores: Any
+    row_unmatched: Any
+    col_unmatched: Any
+    labels: Labels
+
+    def __init__(
+        self,
+        scores: Any,
+        mask: Any = None,
+        known: Any = None,
+        labels: Any = None,
+        row_unmatched: Any = None,
+        col_unmatched: Any = None,
+        prior_scores: Any = None,
+    ) -> None:
+        table = _arguments.one_site(_arguments.real("scores", scores, (2, 3)))
+        found = _arguments.constraints(
+            table.shape,
+            frame_labels(scores),
+            mask=mask,
+            known=known,
+            labels=labels,
+            row_unmatched=row_unmatched,
+            col_unmatched=col_unmatched,
+            prior_scores=prior_scores,
+        )
+        self.scores = _arguments.scores("scores", table, found.mask)
+        vars(self).update(found._asdict())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of items and of labels."""
+        return self.scores.shape[-2], self.scores.shape[-1]
+
+    @property
+    def num_sites(self) -> int:
+        """The number of permutations."""
+        return self.scores.shape[0] if self.scores.ndim == 3 else 1
+
+    def log_density(self, X: ArrayLike) -> jax.Array:
+        """``sum(scores * X)``: (..., n, m) or (..., S, n, m) -> (...)."""
+        return sum_of_pairs(self.scores, X, self.num_sites)
+
+    def log_density_of(self, perm: ArrayLike) -> jax.Array:
+        """The same for integers (..., n) or (..., S, n), -1 for unmatched."""
+        return sum_of_matched(self.scores, perm, self.num_sites)

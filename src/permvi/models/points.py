@@ -1,0 +1,222 @@
+"""Matching noisy points with the centres that they were observed from."""
+
+import math
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from permvi import _checks
+from permvi._choices import one_of
+from permvi.models import _arguments, _noise
+from permvi.models._pytree import pytree
+from permvi.models.labels import Labels, index_names, is_frame
+from permvi.models.linear import sum_of_matched, sum_of_pairs
+
+Relaxation = Literal["linear", "mean"]
+
+# Log standard deviation of the prior of an unknown scale: a factor of 4.5 either way.
+_LOG_SCALE_SD = 1.5
+# Its median, as a fraction of how far the centres are spread.
+_TYPICAL_SCALE = 0.25
+
+
+@pytree(
+    leaves=("observations", "centers", "scale", "scale_prior", *_arguments.ARRAYS),
+    static=("noise", "df", "relaxation", "labels"),
+)
+class PointMatching:
+    r"""Observation i is centre j plus noise, :math:`y_i = c_{\pi(i)} + \sigma \epsilon_i`.
+
+    The score of a pair is the log density of observation i at centre j,
+    :math:`s_{ij} = \sum_d \log p(y_{id} \mid c_{jd}, \sigma_d)`.
+
+    Args:
+        observations: (n, d) points, or (S, n, d) for S independent permutations. The index of a
+            DataFrame names them.
+        centers: (m, d), or (S, m, d). Likewise.
+        scale: The noise's :math:`\sigma`, a number or (d,); None if it is to be inferred, one
+            number for all dimensions (then ``posterior.latents["scale"]`` holds it).
+        noise: "gaussian" or "student_t" (independent in every dimension).
+        df: Degrees of freedom of Student's t.
+        relaxation: What the density is between permutations, which only relaxed families see:
+            "linear", :math:`\sum_{ij} X_{ij} s_{ij}`, or the paper's "mean",
+            :math:`\sum_i \log p(y_i \mid (X c)_i, \sigma)`.
+        scale_prior: (median, sd of the logarithm) of the LogNormal prior of an unknown scale; by
+            default a quarter of the root mean square distance of the centres from their mean
+            (per dimension), and 1.5.
+        mask: As for `LinearMatching`, and so on for the others.
+        known: Known pairs.
+        labels: Names.
+        row_unmatched: Log weights of unmatched observations, on the scale of log densities.
+        col_unmatched: Log weights of unmatched centres.
+        prior_scores: Log prior weights of pairs.
+
+    Raises:
+        ValueError: Shapes do not fit, points are not finite, or the scale is not positive.
+        TypeError: Something is of the wrong kind.
+    """
+
+    observations: Any
+    centers: Any
+    scale: Any
+    scale_prior: Any
+    mask: Any
+    known: Any
+    prior_scores: Any
+    row_unmatched: Any
+    col_unmatched: Any
+    noise: str
+    df: float
+    relaxation: str
+    labels: Labels
+
+    def __init__(
+        self,
+        observations: Any,
+        centers: Any,
+        scale: Any = 0.1,
+        noise: _noise.Noise = "gaussian",
+        *,
+        df: float = 4.0,
+        relaxation: Relaxation = "linear",
+        scale_prior: tuple[float, float] | None = None,
+        mask: Any = None,
+        known: Any = None,
+        labels: Any = None,
+        row_unmatched: Any = None,
+        col_unmatched: Any = None,
+        prior_scores: Any = None,
+    ) -> None:
+        self.observations = _points("observations", observations)
+        self.centers = _points("centers", centers)
+        table = _table_shape(self.observations.shape, self.centers.shape)
+        self.noise = one_of("noise", noise, _noise.NOISES)
+        self.relaxation = one_of("relaxation", relaxation, get_args(Relaxation))
+        self.df = float(df)
+        if not self.df > 0:
+            raise ValueError(f"df must be positive, got {df}.")
+        self.scale = None if scale is None else _scale(scale, self.observations.shape[-1])
+        self.scale_prior = _scale_prior(scale_prior, self.centers) if scale is None else None
+        found = _arguments.constraints(
+            table,
+            (_names(observations), _names(centers)),
+            mask=mask,
+            known=known,
+            labels=labels,
+            row_unmatched=row_unmatched,
+            col_unmatched=col_unmatched,
+            prior_scores=prior_scores,
+        )
+        vars(self).update(found._asdict())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of observations and of centres."""
+        return self.observations.shape[-2], self.centers.shape[-2]
+
+    @property
+    def num_sites(self) -> int:
+        """The number of permutations."""
+        sites = (self.observations.shape[:-2], self.centers.shape[:-2])
+        return math.prod(np.broadcast_shapes(*sites))
+
+    @property
+    def scores(self) -> Any:
+        """(n, m) or (S, n, m) log densities of observation i at centre j; None without a scale."""
+        return None if self.scale is None else self.pair_scores(self.scale)
+
+    @property
+    def latents(self) -> dict[str, Any]:
+        """The prior of the scale, if that is to be inferred."""
+        if self.scale is not None:
+            return {}
+        from numpyro.distributions import LogNormal
+
+        median, sd = self.scale_prior
+        return {"scale": LogNormal(jnp.log(median), jnp.asarray(sd))}
+
+    def pair_scores(self, scale: Any) -> Any:
+        """The scores given a scale, a number: NumPy in float64 unless something is traced."""
+        residual = self.observations[..., :, None, :] - self.centers[..., None, :, :]
+        return _noise.log_density(self.noise, residual, scale, self.df)
+
+    def log_density(self, X: ArrayLike, scale: ArrayLike | None = None) -> jax.Array:
+        """(..., n, m) or (..., S, n, m) -> (...); ``scale``, if inferred, has shape (...)."""
+        if self.relaxation == "linear":
+            return sum_of_pairs(self._scores_given(scale), X, self.num_sites)
+        return self._density_of_mean(jnp.asarray(X), scale)
+
+    def log_density_of(self, perm: ArrayLike, scale: ArrayLike | None = None) -> jax.Array:
+        """The same for integers (..., n) or (..., S, n), -1 for unmatched."""
+        return sum_of_matched(self._scores_given(scale), perm, self.num_sites)
+
+    def _scores_given(self, scale: ArrayLike | None) -> Any:
+        # Behind the batch come the axes of a table and of the dimensions.
+        ndim = 3 if self.num_sites == 1 else 4
+        return self.pair_scores(self.scale if scale is None else _append_axes(scale, ndim))
+
+    def _density_of_mean(self, X: jax.Array, scale: ArrayLike | None) -> jax.Array:
+        residual = self.observations - X @ jnp.asarray(self.centers)
+        ndim = 2 if self.num_sites == 1 else 3
+        given = self.scale if scale is None else _append_axes(scale, ndim)
+        per_row = _noise.log_density(self.noise, residual, given, self.df)
+        n, m = self.shape
+        if n > m or self.row_unmatched is not None:
+            # An unmatched row has no mean to be compared with.
+            per_row = per_row * X.sum(axis=-1)
+        return jnp.sum(per_row, axis=(-1,) if self.num_sites == 1 else (-2, -1))
+
+
+def _append_axes(scale: ArrayLike, ndim: int) -> jax.Array:
+    return jnp.expand_dims(jnp.asarray(scale), tuple(range(-ndim, 0)))
+
+
+def _points(name: str, value: Any) -> Any:
+    return _arguments.finite(name, _arguments.one_site(_arguments.real(name, value, (2, 3))))
+
+
+def _names(points: Any) -> tuple[str, ...] | None:
+    return index_names(points.index) if is_frame(points) else None
+
+
+def _table_shape(observations: tuple[int, ...], centers: tuple[int, ...]) -> tuple[int, ...]:
+    if observations[-1] != centers[-1]:
+        raise ValueError(
+            "observations and centers must have the same number of dimensions, got shapes "
+            f"{observations} and {centers}."
+        )
+    if len(observations) == len(centers) == 3 and observations[0] != centers[0]:
+        raise ValueError(
+            "observations and centers must have the same number of sites, got shapes "
+            f"{observations} and {centers}."
+        )
+    sites = observations[:-2] or centers[:-2]
+    return (*sites, observations[-2], centers[-2])
+
+
+def _scale(value: Any, dimensions: int) -> Any:
+    scale = _arguments.real("scale", value, (0, 1))
+    if scale.shape not in ((), (dimensions,)):
+        raise ValueError(
+            f"scale must be a number, have shape ({dimensions},), or be None if it is to be "
+            f"inferred, got shape {scale.shape}."
+        )
+    if _checks.is_concrete(scale) and not (np.isfinite(scale) & (scale > 0)).all():
+        raise ValueError(f"scale must be positive, got {scale}.")
+    return scale
+
+
+def _scale_prior(value: tuple[float, float] | None, centers: Any) -> np.ndarray:
+    if value is None:
+        spread = float(np.sqrt(np.mean((centers - centers.mean(axis=-2, keepdims=True)) ** 2)))
+        value = (_TYPICAL_SCALE * (spread or 1.0), _LOG_SCALE_SD)
+    prior = np.asarray(value, dtype=np.float64)
+    if prior.shape != (2,) or not (np.isfinite(prior) & (prior > 0)).all():
+        raise ValueError(
+            f"scale_prior must be a pair of positive numbers, median and sd of the logarithm, "
+            f"got {value!r}."
+        )
+    return prior

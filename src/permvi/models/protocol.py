@@ -1,0 +1,71 @@
+"""What a model is: anything with a shape and a log density over matchings."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A log density over S permutations (matchings) of n items with m labels.
+
+    Structural: any object with these three members is a model; there is nothing to inherit from.
+
+    The posterior that `permvi.fit` computes is proportional to
+
+        exp(log_density(X) + sum(prior_scores * X) + unmatched weights)
+
+    over all 0/1 matrices X that ``mask`` and ``known`` allow, so that without the optional parts
+    ``log_evidence = log sum_X exp(log_density(X))``. Optional members, all absent or None unless
+    the model has something to say:
+
+    ==================  ============================================================================
+    ``mask``            (n, m) or (S, n, m) booleans, True where item i may be label j.
+    ``known``           (n,) or (S, n) known columns, -1 for unknown.
+    ``labels``          A pair: names of the rows, names of the columns, either of them None.
+    ``scores``          (n, m) or (S, n, m) with ``log_density(X) = sum(scores * X)`` for every
+                        matching: unlocks exact inference beyond a few items.
+    ``prior_scores``    Soft prior: log weights of pairs that `fit` adds to the density.
+    ``row_unmatched``   (n,) or (S, n) log weights of leaving an item unmatched, -inf where it must
+                        be matched. None: all are matched, but for a surplus of rows.
+    ``col_unmatched``   (m,) or (S, m) the same for labels.
+    ``latents``         Priors of other latent variables by name, NumPyro distributions; then the
+                        density is ``log_density(X, **latents)``, and its integral over them counts.
+    ``pair_scores``     ``(**latents) -> scores`` where the density is linear given the latents.
+    ``log_density_of``  ``(perm, **latents) -> (...)`` for integers (..., n) or (..., S, n), -1 for
+                        unmatched; by default `log_density` of their matrices.
+    ``traceable``       False if ``log_density`` is no JAX function; then it runs on the host.
+    ``relaxed``         False if ``log_density`` makes sense on 0/1 matrices only.
+    ``fingerprint``     Text that tells this model's data from others', see `fingerprint`.
+    ==================  ============================================================================
+
+    Models that are pytrees (arrays as leaves) share compiled code with others of their shape.
+
+    Attributes:
+        shape: (n, m).
+        num_sites: S, the number of permutations; 1 unless the model has several.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of items n and of labels m."""
+
+    @property
+    def num_sites(self) -> int:
+        """The number of permutations S."""
+
+    @property
+    def log_density(self) -> Callable[..., Any]:
+        """A method (X, **latents): X (..., n, m), or (..., S, n, m) if S > 1, -> (...).
+
+        The log density up to a constant, of 0/1 and of relaxed matrices.
+        """
+
+
+def optional(model: Any, name: str) -> Any:
+    """An optional member of a model, None where it is absent."""
+    return getattr(model, name, None)
+
+
+def latents_of(model: Any) -> Mapping[str, Any]:
+    """The priors of a model's other latent variables, by name."""
+    return optional(model, "latents") or {}

@@ -1,0 +1,308 @@
+"""Pictures of a posterior. Every function draws on the axes it is given, or on a new figure's.
+
+Nothing here touches pyplot or any global state: save with ``ax.figure.savefig("marginals.png")``.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from permvi import _figures
+from permvi.posterior.items import UNMATCHED
+from permvi.posterior.marginals import TOLERANCE
+
+if TYPE_CHECKING:
+    from permvi.posterior import Posterior
+
+_INK, _FAINT, _BLUE = _figures.INK, _figures.FAINT, "#1B4F8A"
+# White to dark blue: prints well and keeps zero apart from little.
+_PROBABILITY = LinearSegmentedColormap.from_list(
+    "probability",
+    [(0, "#FFFFFF"), (0.1, "#CFE0F1"), (0.4, "#8DB5DA"), (0.7, "#3D7AB6"), (1, "#0B2E5C")],
+)
+# Numbers fit into cells up to this many rows and columns.
+_MAX_NUMBERED = 12
+_MAX_TICKS = 25
+_MAX_LABEL_LENGTH = 14
+# Lines fainter than this are not drawn.
+_LEAST_PROBABILITY = 0.01
+
+
+def marginals(posterior: "Posterior", ax: Axes | None = None, *, site: int = 0) -> Axes:
+    """The marginals P(item i is label j) as a heatmap.
+
+    Small ones show their numbers, large ones fewer ticks. Where items or labels may stay unmatched,
+    a last column and row show how probable that is.
+
+    Args:
+        posterior: What to show.
+        ax: Where to draw; a new figure's axes by default.
+        site: Which of several permutations.
+
+    Returns:
+        The axes; ``ax.figure`` is the figure.
+    """
+    table, alone_rows, alone_cols = (
+        _of_site(array, site, posterior.num_sites)
+        for array in (posterior.marginals, posterior.p_unmatched_rows, posterior.p_unmatched_cols)
+    )
+    n, m = table.shape
+    row_names, col_names = (list(names) if names else None for names in posterior.labels)
+    # A surplus is unmatched as well; zeros, rounded or not, are not worth a column.
+    if alone_rows.max() > TOLERANCE:
+        table = np.column_stack([table, alone_rows])
+        col_names = [*(col_names or map(str, range(m))), UNMATCHED]
+    if alone_cols.max() > TOLERANCE:
+        table = np.vstack([table, np.append(alone_cols, np.zeros(table.shape[1] - m))])
+        table[n, m:] = np.nan
+        row_names = [*(row_names or map(str, range(n))), UNMATCHED]
+    with _figures.styled():
+        ax = _axes(ax, _heatmap_size(*table.shape))
+        image = ax.imshow(table, cmap=_PROBABILITY, vmin=0, vmax=1, interpolation="nearest")
+        if max(table.shape) <= _MAX_NUMBERED:
+            _write_numbers(ax, table)
+        _separate_unmatched(ax, table.shape, (n, m))
+        _name_ticks(ax, "y", table.shape[0], row_names)
+        _name_ticks(ax, "x", table.shape[1], col_names)
+        ax.set(xlabel="label", ylabel="item")
+        ax.spines[:].set_visible(True)
+        ax.spines[:].set(color=_FAINT, linewidth=0.6)
+        bar = ax.figure.colorbar(image, ax=ax, fraction=0.046, pad=0.03)
+        bar.outline.set(edgecolor=_FAINT, linewidth=0.6)
+        bar.ax.tick_params(length=2, width=0.6)
+        bar.set_label("probability")
+    return ax
+
+
+def elbo_trace(posterior: "Posterior", ax: Axes | None = None) -> Axes:
+    """The evidence lower bound over the steps of the fit, a line for each restart.
+
+    Args:
+        posterior: A posterior with ``diagnostics.elbo_trace``.
+        ax: Where to draw.
+
+    Raises:
+        ValueError: The method has no such trace.
+    """
+    trace = posterior.diagnostics.elbo_trace
+    if trace is None:
+        raise ValueError(
+            "posterior must come from a method with an ELBO (see pv.methods()), got "
+            f"{posterior.method!r}."
+        )
+    trace = np.atleast_2d(trace)
+    best = int(np.argmax(_smooth(trace)[:, -1]))
+    with _figures.styled():
+        ax = _axes(ax, (4.2, 2.6))
+        for index in [*(i for i in range(len(trace)) if i != best), best]:
+            color, width = (_BLUE, 1.4) if index == best else (_FAINT, 1.0)
+            label = "best restart" if index == best and len(trace) > 1 else None
+            smooth = _smooth(trace[index : index + 1])[0]
+            ax.plot(np.arange(len(smooth)), smooth, color=color, linewidth=width, label=label)
+        low, high = _focus(_smooth(trace))
+        ax.set(xlabel="step", ylabel="ELBO (nats)", ylim=(low, high), xlim=(0, trace.shape[1] - 1))
+        if len(trace) > 1:
+            ax.legend(frameon=False, loc="lower right")
+    return ax
+
+
+def top_matchings(posterior: "Posterior", k: int = 10, ax: Axes | None = None) -> Axes:
+    """The k most probable matchings as bars.
+
+    The first is written out; the others say in which items they differ from it.
+
+    Args:
+        posterior: What to show.
+        k: How many, at most.
+        ax: Where to draw.
+    """
+    top = posterior.top(k)
+    probabilities = np.array([matching.probability for matching in top])
+    names = [_first(posterior, top[0].perm)]
+    names += [_difference(posterior, matching.perm, top[0].perm) for matching in top[1:]]
+    with _figures.styled():
+        ax = _axes(ax, (5.2, 0.7 + 0.26 * len(top)))
+        places = np.arange(len(top))
+        colors = [_BLUE] + ["#9DC0E0"] * (len(top) - 1)
+        ax.barh(places, probabilities, color=colors, height=0.7)
+        for place, probability in zip(places, probabilities, strict=True):
+            ax.annotate(
+                f"{probability:.3f}" if probability >= 5e-4 else f"{probability:.0e}",
+                (probability, place),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+            )
+        ax.set_yticks(places, names)
+        ax.tick_params(axis="y", length=0)
+        ax.invert_yaxis()
+        ax.set(xlabel="probability", xlim=(0, min(1.0, 1.15 * probabilities.max()) or 1.0))
+        ax.set_title(f"together {probabilities.sum():.1%}", loc="right", fontsize=7.5)
+    return ax
+
+
+def point_matching(
+    posterior: "Posterior",
+    observations: ArrayLike,
+    centers: ArrayLike,
+    ax: Axes | None = None,
+    *,
+    site: int = 0,
+) -> Axes:
+    """Observations and centres in the plane, joined by lines as opaque as they are probable.
+
+    Args:
+        posterior: The posterior over their matching.
+        observations: (n, 2) points.
+        centers: (m, 2) points.
+        ax: Where to draw.
+        site: Which of several permutations.
+
+    Raises:
+        ValueError: The points are not in the plane, or not as many as the posterior has.
+    """
+    n, m = posterior.shape
+    y, c = _plane("observations", observations, n), _plane("centers", centers, m)
+    p = _of_site(posterior.marginals, site, posterior.num_sites)
+    mode = _of_site(posterior.mode, site, posterior.num_sites)
+    i, j = np.nonzero(p >= _LEAST_PROBABILITY)
+    order = np.argsort(p[i, j])
+    i, j = i[order], j[order]
+    colors = [_BLUE if mode[a] == b else _figures.PALETTE[0] for a, b in zip(i, j, strict=True)]
+    small = max(n, m) <= 20
+    with _figures.styled():
+        ax = _axes(ax, (4.2, 3.8) if small else (5.6, 5.2))
+        lines = [np.stack(ends) for ends in zip(y[i], c[j], strict=True)]
+        width = 1.6 if small else 1.2
+        ax.add_collection(
+            LineCollection(lines, colors=colors, alpha=p[i, j], linewidths=width, zorder=1)
+        )
+        size = 26 if small else 9
+        hollow: dict[str, Any] = {"marker": "s", "facecolor": "white", "edgecolor": _INK}
+        hollow["linewidth"] = 0.9 if small else 0.6
+        ax.scatter(c[:, 0], c[:, 1], s=size, zorder=2, label="centre", **hollow)
+        ax.scatter(y[:, 0], y[:, 1], s=size * 0.7, color=_INK, zorder=3, label="observation")
+        if small:
+            _name_points(ax, c, posterior.labels[1])
+        # Proxies: the lines themselves are of all opacities.
+        ax.plot([], [], color=_BLUE, linewidth=width, label="most probable matching")
+        ax.plot([], [], color=_figures.PALETTE[0], linewidth=width, label="alternatives")
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.margins(0.12)
+        ax.tick_params(length=2, width=0.6)
+        ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2)
+    return ax
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    return Figure(figsize=size, layout="constrained").add_subplot() if ax is None else ax
+
+
+def _of_site(array: np.ndarray, site: int, num_sites: int) -> np.ndarray:
+    if not 0 <= site < num_sites:
+        raise ValueError(f"site must be between 0 and {num_sites - 1}, got {site}.")
+    return array if num_sites == 1 else array[site]
+
+
+def _heatmap_size(rows: int, cols: int) -> tuple[float, float]:
+    """Inches: as large as small tables need, as small as large ones can be read."""
+    side = float(np.clip(0.42 * max(rows, cols), 2.4, 5.2))
+    return 1.9 + side * min(1.0, cols / rows), 0.8 + side * min(1.0, rows / cols)
+
+
+def _write_numbers(ax: Axes, table: np.ndarray) -> None:
+    for (i, j), p in np.ndenumerate(table):
+        # What rounds to zero would only be noise.
+        if p >= 0.005:
+            text = "1" if p > 0.995 else f"{p:.2f}".lstrip("0")
+            color = "white" if p > 0.5 else _INK
+            ax.text(j, i, text, ha="center", va="center", color=color, fontsize=7)
+
+
+def _separate_unmatched(ax: Axes, drawn: tuple[int, ...], shape: tuple[int, int]) -> None:
+    n, m = shape
+    if drawn[1] > m:
+        ax.axvline(m - 0.5, color=_INK, linewidth=0.8)
+    if drawn[0] > n:
+        ax.axhline(n - 0.5, color=_INK, linewidth=0.8)
+
+
+def _name_ticks(ax: Axes, axis: Literal["x", "y"], size: int, names: Sequence[str] | None) -> None:
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, size) if size / s <= _MAX_TICKS)
+    places = np.arange(0, size, step)
+    if names is not None and names[-1] == UNMATCHED:
+        # Unlike the others, it cannot be read off its neighbours.
+        places = np.append(places[places < size - max(1, step // 2)], size - 1)
+    texts = [_short(names[k]) if names else str(k) for k in places.tolist()]
+    # Long names, and many of them, do not fit side by side.
+    upright = axis == "x" and names is not None and max(map(len, texts)) * len(texts) > 40
+    getattr(ax, f"set_{axis}ticks")(places, texts, rotation=90 if upright else 0)
+    ax.tick_params(axis=axis, length=2 if step > 1 else 0, width=0.6)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MAX_LABEL_LENGTH else f"{name[: _MAX_LABEL_LENGTH - 1]}…"
+
+
+def _smooth(trace: np.ndarray) -> np.ndarray:
+    """A moving average over a fiftieth of the steps."""
+    window = max(1, trace.shape[-1] // 50)
+    kernel = np.full(window, 1.0 / window)
+    return np.stack([np.convolve(row, kernel, mode="valid") for row in trace])
+
+
+def _focus(smooth: np.ndarray) -> tuple[float, float]:
+    """Limits that show how the fit settles, not how low it began."""
+    values = smooth[np.isfinite(smooth)]
+    if values.size == 0:
+        return 0.0, 1.0
+    high, low = float(values.max()), float(np.quantile(values, 0.05))
+    margin = 0.08 * max(high - low, 1e-3 * max(1.0, abs(high)))
+    return low - margin, high + margin
+
+
+def _first(posterior: "Posterior", perm: np.ndarray) -> str:
+    if perm.ndim > 1 or len(perm) > _MAX_NUMBERED:
+        return "most probable"
+    names = posterior.labels[1]
+    texts = [_label(names, column) for column in perm.tolist()]
+    line = " ".join(texts)
+    return line if len(line) <= 40 else "most probable"
+
+
+def _difference(posterior: "Posterior", perm: np.ndarray, first: np.ndarray) -> str:
+    """The items in which two matchings differ, with their labels in the other one."""
+    rows, cols = posterior.labels
+    places = np.argwhere(perm != first)
+    shown = [
+        f"{_label(rows, int(place[-1]))}→{_label(cols, int(perm[tuple(place)]))}"
+        for place in places[:3]
+    ]
+    more = f" +{len(places) - 3}" if len(places) > 3 else ""
+    return ", ".join(shown) + more
+
+
+def _label(names: Any, index: int) -> str:
+    if index < 0:
+        return "–"
+    return str(index) if names is None else _short(names[index])
+
+
+def _plane(name: str, value: ArrayLike, size: int) -> np.ndarray:
+    points = np.asarray(value, dtype=np.float64)
+    if points.shape != (size, 2):
+        raise ValueError(f"{name} must have shape ({size}, 2), got shape {points.shape}.")
+    return points
+
+
+def _name_points(ax: Axes, points: np.ndarray, names: Sequence[str] | None) -> None:
+    for index, point in enumerate(points):
+        ax.annotate(
+            _label(names, index), point, xytext=(4, 4), textcoords="offset points", color=_INK
+        )

@@ -1,0 +1,219 @@
+"""One contract over all methods, and the table that describes them.
+
+Every case has four items left to match, so that a method compiles few shapes.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import permvi as pv
+from permvi._methods import coverage, registry, relaxed
+from permvi._task import prepare
+from permvi.inference.vi import loop
+
+INFOS = list(pv.methods())
+NAMES = [info.name for info in INFOS]
+QUICK = {"num_steps": 100, "num_draws": 400, "num_restarts": 2}
+OPTIONS = {"rounding": QUICK, "stick_breaking": QUICK}
+
+CENTERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.2, 1.1]])
+NOISE = np.array([[0.1, 0.3], [-0.2, 0.1], [0.4, -0.2], [0.0, 0.2]])
+TRUTH = np.array([2, 0, 3, 1])
+MASK = np.array([[1, 1, 1, 0], [1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 1]], bool)
+KNOWN = np.array([-1, 4, -1, -1, -1])
+
+
+def points(**constraints):
+    observations = CENTERS[TRUTH] + NOISE
+    labels = (["a", "b", "c", "d"], ["w", "x", "y", "z"])
+    return pv.models.PointMatching(observations, CENTERS, 0.4, labels=labels, **constraints)
+
+
+def with_known_pair():
+    """Row 1 is column 4; without it the problem is that of ``points``."""
+    centers = np.concatenate([CENTERS, [[3.0, 3.0]]])
+    observations = np.insert(CENTERS[TRUTH] + NOISE, 1, [[2.9, 3.0]], axis=0)
+    return pv.models.PointMatching(observations, centers, 0.4, known=KNOWN)
+
+
+def fit(model, name, seed=0, **options):
+    """Without warnings: these fits are quick, not good."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        return pv.fit(model, name, seed, **OPTIONS.get(name, {}), **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """The plain problem fitted with each method, once."""
+    return {name: fit(points(), name) for name in NAMES}
+
+
+def assert_sums_to_one(posterior):
+    rows = posterior.marginals.sum(axis=-1) + posterior.p_unmatched_rows
+    cols = posterior.marginals.sum(axis=-2) + posterior.p_unmatched_cols
+    np.testing.assert_allclose(rows, 1, atol=1e-6)
+    np.testing.assert_allclose(cols, 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_posterior_is_complete(fitted, name):
+    posterior = fitted[name]
+    assert_sums_to_one(posterior)
+    assert posterior.method == name
+    assert posterior.settings == {"requested": name, **OPTIONS.get(name, {})}
+    assert posterior.seed == 0
+    assert posterior.labels[0] == ("a", "b", "c", "d")
+    assert posterior.seconds > 0
+    assert posterior.fingerprint == pv.models.fingerprint(points())
+    assert posterior.sample(5).shape == (5, 4)
+    np.testing.assert_array_equal(posterior.mode, TRUTH)
+    assert posterior.diagnostics.reasons
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_seed_gives_the_same_posterior(fitted, name):
+    again = fit(points(), name)
+    np.testing.assert_array_equal(again.marginals, fitted[name].marginals)
+    np.testing.assert_array_equal(again.sample(50), fitted[name].sample(50))
+    assert again.log_evidence == fitted[name].log_evidence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_are_bounds(fitted, name):
+    posterior = fitted[name]
+    assert posterior.log_evidence <= fitted["exact"].log_evidence + 1e-6
+    exact = posterior.log_evidence_kind == "exact"
+    assert exact == (name == "exact")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_saved_posterior_is_the_same(fitted, name, tmp_path):
+    posterior = fitted[name]
+    posterior.save(tmp_path / "fit.nc")
+    loaded = pv.load(tmp_path / "fit.nc")
+    np.testing.assert_array_equal(loaded.marginals, posterior.marginals)
+    np.testing.assert_array_equal(loaded.sample(20, seed=3), posterior.sample(20, seed=3))
+    assert loaded.diagnostics.verdict == posterior.diagnostics.verdict
+    assert loaded.settings == posterior.settings
+
+
+@pytest.mark.parametrize("info", INFOS, ids=NAMES)
+def test_masks_are_honoured_or_refused(info):
+    model = points(mask=MASK)
+    if not info.masks:
+        with pytest.raises(ValueError, match="mask") as caught:
+            fit(model, info.name)
+        assert "\n" not in str(caught.value)
+        return
+    posterior = fit(model, info.name)
+    assert_sums_to_one(posterior)
+    assert not posterior.marginals[~MASK].any()
+    assert MASK[np.arange(4), posterior.sample(100)].all()
+
+
+@pytest.mark.parametrize("info", INFOS, ids=NAMES)
+def test_partial_matchings_are_honoured_or_refused(info):
+    model = points(row_unmatched=-1.0, col_unmatched=-1.0)
+    if info.partial:
+        posterior = fit(model, info.name)
+        assert_sums_to_one(posterior)
+        assert (posterior.p_unmatched_rows > 0).all()
+    else:
+        with pytest.raises(ValueError, match="partial") as caught:
+            fit(model, info.name)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_known_pairs_are_put_back(fitted, name):
+    posterior = fit(with_known_pair(), name)
+    assert_sums_to_one(posterior)
+    np.testing.assert_array_equal(posterior.marginals[1], np.eye(5)[4])
+    assert (posterior.sample(50)[:, 1] == 4).all()
+    assert posterior.mode[1] == 4
+    others = np.ix_([0, 2, 3, 4], [0, 1, 2, 3])
+    error = np.abs(posterior.marginals[others] - fitted[name].marginals).max()
+    assert error < (1e-9 if name == "exact" else 0.3)
+
+
+def test_the_relaxed_methods_compile_once_for_a_shape(fitted):
+    before = loop._advance._cache_size()
+    rng = np.random.default_rng(1)
+    other = pv.models.PointMatching(rng.normal(size=(4, 2)), rng.normal(size=(4, 2)), 0.3)
+    fit(other, "rounding")
+    assert loop._advance._cache_size() == before
+
+
+def test_fit_many_fits_one_shape_together(fitted):
+    rng = np.random.default_rng(2)
+    models = [points(), pv.models.PointMatching(rng.normal(size=(4, 2)), CENTERS, 0.3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        posteriors = pv.fit_many(models, "rounding", **QUICK)
+    assert posteriors[0].seconds == posteriors[1].seconds
+    assert posteriors[0].labels[0] == ("a", "b", "c", "d")
+    np.testing.assert_array_equal(posteriors[0].mode, TRUTH)
+
+
+def test_doubts_are_warnings_in_the_name_of_the_caller(monkeypatch):
+    doubtful = pv.Posterior.from_draws(TRUTH[None], shape=(4, 4))
+    monkeypatch.setattr(relaxed, "run", lambda task, context: doubtful)
+    monkeypatch.setattr(relaxed, "run_many", lambda tasks, context: [doubtful] * len(tasks))
+    with pytest.warns(pv.FitWarning, match="verdict 'check': no independent fit") as caught:
+        pv.fit(points(), "rounding")
+    assert caught[0].filename == __file__
+    with pytest.warns(pv.FitWarning, match="2 of 2 fits are not to be trusted") as caught:
+        pv.fit_many([points(), points()], "rounding")
+    assert caught[0].filename == __file__
+
+
+def test_unknown_options_get_a_suggestion():
+    with pytest.raises(ValueError, match=r"options of method 'rounding' .* mean 'num_steps'"):
+        pv.fit(points(), "rounding", num_step=3)
+
+
+def test_the_table_of_methods():
+    table = pv.methods()
+    assert [info.name for info in table][:1] == ["exact"]
+    lines = repr(table).splitlines()
+    assert lines[0].split() == [
+        "name", "needs", "gives", "masks", "partial", "cost", "reference",
+    ]  # fmt: skip
+    assert len(lines) == len(table) + 2
+    assert "<td>exact</td>" in table._repr_html_()
+    assert registry.names()[0] == "auto"
+    for name in NAMES:
+        assert registry.engine(name).OPTIONS
+
+
+def test_a_collapsed_family_is_found_out():
+    # Two matchings of equal density, of which the draws know one.
+    scores = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 9.0]])
+    task = prepare(pv.models.LinearMatching(scores))
+    one = np.tile([0, 1, 2], (1000, 1))
+    found = coverage.examine(task.problem, one)
+    assert found.ess_per_draw < 0.01
+    both = np.concatenate([one, np.tile([1, 0, 2], (1000, 1))])
+    assert coverage.examine(task.problem, both).ess_per_draw > 0.9
+    exact = pv.fit(pv.models.LinearMatching(scores)).log_evidence
+    assert found.log_evidence_bound == pytest.approx(exact, abs=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4), (4, 2)])
+def test_neighbours_differ_by_one_change(shape):
+    n, m = shape
+    mask = np.ones(shape, bool)
+    mask[0, 0] = False
+    start = np.full(n, -1)
+    start[: min(n, m)] = np.arange(m)[::-1][: min(n, m)]
+    problem = prepare(pv.models.LinearMatching(np.zeros(shape), mask=mask)).problem
+    around = coverage.neighbours(problem, start[None])
+    assert (around != start).any()
+    for perm in around:
+        matched = perm[perm >= 0]
+        assert len(set(matched)) == len(matched) == min(n, m)
+        assert (perm != start).sum() <= 2
+        assert perm[0] != 0
