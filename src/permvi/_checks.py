@@ -33,6 +33,16 @@ def integer(name: str, value: ArrayLike) -> jax.Array:
     return array
 
 
+def positive(name: str, array: jax.Array) -> jax.Array:
+    """``array`` if its entries are positive; others raise outside ``jit`` and are NaN inside it."""
+    if is_concrete(array):
+        concrete = np.asarray(array)
+        good = concrete > 0
+        if not good.all():
+            raise ValueError(f"{name} must be positive, got {concrete[~good].flat[0]}.")
+    return jnp.where(array > 0, array, jnp.nan)
+
+
 def square(name: str, array: jax.Array | np.ndarray, min_size: int = 1) -> int:
     """The size n of a (..., n, n) array, refused with ``ValueError`` if it is not square."""
     shape = array.shape

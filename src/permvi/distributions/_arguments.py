@@ -16,13 +16,9 @@ def positive(name: str, value: ArrayLike, dtype: Any = None) -> jax.Array:
         array = jnp.asarray(value, dtype=dtype)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be positive numbers, got {value!r:.60}.") from None
-    array = array.astype(jnp.result_type(array, float) if dtype is None else dtype)
-    if _checks.is_concrete(array):
-        concrete = np.asarray(array)
-        good = concrete > 0
-        if not good.all():
-            raise ValueError(f"{name} must be positive, got {concrete[~good].flat[0]}.")
-    return jnp.where(array > 0, array, jnp.nan)
+    return _checks.positive(
+        name, array.astype(jnp.result_type(array, float) if dtype is None else dtype)
+    )
 
 
 def positive_int(name: str, value: Any, smallest: int = 1) -> int:

@@ -24,7 +24,7 @@ from numpyro.distributions.util import validate_sample
 from permvi import _checks
 from permvi.distributions._arguments import positive, positive_int
 from permvi.transforms import in_rounding_support, rounding, rounding_inverse, sinkhorn
-from permvi.transforms.rounding import _constraints
+from permvi.transforms._constraints import constraints_of
 
 ROUNDING_SCALE_BOUNDS = (0.1, 0.5)
 """The paper's bounds of the noise sd (supplement C)."""
@@ -81,7 +81,7 @@ class Rounding(Distribution):
         self.free: jax.Array | None = None
         self.fixed: Any = None
         if mask is not None or known is not None:
-            self.free, self.fixed = _constraints("log_m", self.log_m, mask, known)
+            self.free, self.fixed = constraints_of("log_m", self.log_m, mask, known)
             self.allowed = self.free | (self.fixed == 1)
         super().__init__(batch, (n, n), validate_args=validate_args)
 

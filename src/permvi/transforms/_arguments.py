@@ -20,13 +20,7 @@ def vector(name: str, value: ArrayLike, size: str = "n", min_size: int = 1) -> j
 
 def positive(name: str, value: ArrayLike) -> jax.Array:
     """Positive floating-point numbers; the others raise outside ``jit`` and are NaN inside it."""
-    array = _checks.floating(name, value)
-    if _checks.is_concrete(array):
-        concrete = np.asarray(array)
-        good = concrete > 0
-        if not good.all():
-            raise ValueError(f"{name} must be positive, got {concrete[~good].flat[0]}.")
-    return jnp.where(array > 0, array, jnp.nan)
+    return _checks.positive(name, _checks.floating(name, value))
 
 
 def common_shape(**arrays: jax.Array) -> tuple[int, ...]:

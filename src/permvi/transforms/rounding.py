@@ -14,20 +14,12 @@ Constraints. Entries that the mask forbids, or that a known pair rules out, are 
 known pairs are one; neither is free, and the assignment respects them.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from permvi import _checks, assignment
-
-
-class _Constraints(NamedTuple):
-    """``free`` entries follow psi; the others have the value ``fixed``, zero or one."""
-
-    free: jax.Array
-    fixed: jax.Array
+from permvi.transforms._constraints import Constraints, constraints_of
 
 
 def rounding(
@@ -51,7 +43,7 @@ def rounding(
     """
     psi = _checks.floating("psi", psi)
     tau = _checks.temperature(temperature, psi.dtype, psi.shape[:-2], upper=1.0)
-    constraints = _constraints("psi", psi, mask, known)
+    constraints = constraints_of("psi", psi, mask, known)
     rounded = _round(psi, constraints)
     weight = tau[..., None, None]
     X = jnp.where(constraints.free, weight * psi + (1 - weight) * rounded, constraints.fixed)
@@ -74,7 +66,7 @@ def rounding_inverse(
     """
     X = _checks.floating("X", X)
     tau = _checks.temperature(temperature, X.dtype, X.shape[:-2], upper=1.0)
-    constraints = _constraints("X", X, mask, known)
+    constraints = constraints_of("X", X, mask, known)
     return _preimage(X, tau, constraints), -_log_det(constraints, tau, X)
 
 
@@ -90,44 +82,25 @@ def in_rounding_support(
     """
     X = _checks.floating("X", X)
     tau = _checks.temperature(temperature, X.dtype, X.shape[:-2], upper=1.0)
-    constraints = _constraints("X", X, mask, known)
+    constraints = constraints_of("X", X, mask, known)
     psi = _preimage(X, tau, constraints)
     same_cell = jnp.all(_round(X, constraints) == _round(psi, constraints), axis=(-2, -1))
     in_place = jnp.all(constraints.free | (X == constraints.fixed), axis=(-2, -1))
     return same_cell & in_place
 
 
-def _preimage(X: jax.Array, tau: jax.Array, constraints: _Constraints) -> jax.Array:
+def _preimage(X: jax.Array, tau: jax.Array, constraints: Constraints) -> jax.Array:
     weight = tau[..., None, None]
     rounded = _round(X, constraints)
     return jnp.where(constraints.free, (X - (1 - weight) * rounded) / weight, constraints.fixed)
 
 
-def _round(psi: jax.Array, constraints: _Constraints) -> jax.Array:
+def _round(psi: jax.Array, constraints: Constraints) -> jax.Array:
     """The nearest permutation matrix that the constraints allow."""
     allowed = constraints.free | (constraints.fixed == 1)
     return assignment.nearest_permutation(jnp.where(constraints.free, psi, 0), allowed)
 
 
-def _log_det(constraints: _Constraints, tau: jax.Array, like: jax.Array) -> jax.Array:
+def _log_det(constraints: Constraints, tau: jax.Array, like: jax.Array) -> jax.Array:
     num_free = jnp.sum(constraints.free, axis=(-2, -1)).astype(tau.dtype)
     return jnp.broadcast_to(num_free * jnp.log(tau), like.shape[:-2])
-
-
-def _constraints(
-    name: str, array: jax.Array, mask: ArrayLike | None, known: ArrayLike | None
-) -> _Constraints:
-    n = _checks.square(name, array)
-    allowed = jnp.ones((n, n), bool) if mask is None else _checks.mask(mask, name, array.shape)
-    fixed = jnp.zeros((n, n), array.dtype)
-    if known is not None:
-        pairs = _checks.known(known, n)
-        fixed = jax.nn.one_hot(pairs, n, dtype=array.dtype)
-        unknown_row, unknown_column = jnp.sum(fixed, axis=1) == 0, jnp.sum(fixed, axis=0) == 0
-        compatible = (unknown_row[:, None] & unknown_column) | (fixed == 1)
-        if _checks.is_concrete(allowed, fixed) and not bool(jnp.all(allowed | (fixed == 0))):
-            raise ValueError("known must name pairs that the mask allows, got one that it forbids.")
-        allowed = allowed & compatible
-    if (mask is not None or known is not None) and _checks.is_concrete(allowed):
-        allowed = jnp.asarray(assignment.prune_mask(allowed))
-    return _Constraints(allowed & (fixed == 0), fixed)
