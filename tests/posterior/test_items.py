@@ -44,8 +44,8 @@ def test_credible_sets_take_what_reaches_the_level_up_to_rounding():
 def test_item_entropy_is_that_of_the_labels(problem, rng):
     posterior = cases.make("exact", problem(rng), rng)
     expected = [-sum(x * np.log(x) for x in row if x > 0) for row in states(posterior)]
-    assert posterior.item_entropy.shape == posterior.mode.shape
-    np.testing.assert_allclose(posterior.item_entropy.ravel(), expected, atol=1e-12)
+    assert posterior.entropy.shape == posterior.mode.shape
+    np.testing.assert_allclose(posterior.entropy.ravel(), expected, atol=1e-12)
 
 
 def test_most_uncertain_in_order_with_names():

@@ -47,7 +47,7 @@ def test_exact_laws_know_probabilities_evidence_and_entropy(law, problem, rng):
     log_probs = log_weights - logsumexp(log_weights)
     np.testing.assert_allclose(posterior.log_prob(perms), log_probs, atol=1e-9)
     np.testing.assert_allclose(posterior.log_evidence, logsumexp(log_weights), rtol=1e-12)
-    np.testing.assert_allclose(posterior.entropy, -np.exp(log_probs) @ log_probs, atol=1e-9)
+    np.testing.assert_allclose(posterior.joint_entropy, -np.exp(log_probs) @ log_probs, atol=1e-9)
     assert posterior.log_evidence_kind == "exact"
     assert posterior.diagnostics.verdict == "trust"
 
@@ -102,7 +102,7 @@ def test_top_of_draws_adds_up_repeats():
 
 def test_draws_have_neither_density_nor_entropy(rng):
     posterior = cases.make("draws", cases.square(rng), rng)
-    assert posterior.entropy is None
+    assert posterior.joint_entropy is None
     with pytest.raises(ValueError, match="made of draws"):
         posterior.log_prob(posterior.mode)
 
@@ -137,7 +137,7 @@ def test_table_of_a_general_density(partial, rng):
     posterior = Posterior.from_exact(TabularLaw.from_result(result, partial=partial))
     np.testing.assert_allclose(posterior.marginals, result.marginals, atol=1e-12)
     np.testing.assert_allclose(posterior.log_evidence, result.log_evidence)
-    np.testing.assert_allclose(posterior.entropy, result.entropy)
+    np.testing.assert_allclose(posterior.joint_entropy, result.entropy)
     draws = result.sample(50, 0)
     np.testing.assert_allclose(posterior.log_prob(draws), result.log_prob(draws))
 

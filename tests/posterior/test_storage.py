@@ -33,7 +33,7 @@ def summarise(p):
     found = {name: getattr(p, name) for name in (
         "marginals", "p_unmatched_rows", "p_unmatched_cols", "mode", "log_evidence",
         "log_evidence_kind", "log_evidence_se", "labels", "method", "settings", "seed",
-        "fingerprint", "version", "num_evaluations", "seconds", "entropy", "item_entropy")}
+        "fingerprint", "version", "num_evaluations", "seconds", "entropy", "joint_entropy")}
     found["sample"] = p.sample(50, seed=4)
     found["top"] = p.top(7)
     found["sets"] = p.credible_sets(0.9)

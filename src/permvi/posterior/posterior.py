@@ -1,6 +1,7 @@
 """What every method of inference returns."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -164,14 +165,14 @@ class Posterior:
         return self._layout.num_sites
 
     @property
-    def entropy(self) -> float | None:
-        """Entropy of the whole matching in nats, or None where the family cannot tell."""
-        return self.law.entropy
-
-    @property
-    def item_entropy(self) -> np.ndarray:
+    def entropy(self) -> np.ndarray:
         """(n,) entropy of each item's label in nats, 'unmatched' included."""
         return items.entropies(self._marginals)
+
+    @property
+    def joint_entropy(self) -> float | None:
+        """Entropy of the whole matching in nats, or None where the family cannot tell."""
+        return self.law.entropy
 
     def sample(self, num: int, seed: int = 0) -> np.ndarray:
         """Draws of matchings.
@@ -185,18 +186,25 @@ class Posterior:
         """
         return self.law.sample(positive_int("num", num), np.random.default_rng(seed))
 
-    def log_prob(self, perm: ArrayLike) -> np.ndarray:
+    def log_prob(self, perm: ArrayLike) -> Any:
         """Log probabilities of matchings, -inf for impossible ones.
+
+        Works inside ``jax.jit`` and ``jax.vmap`` too, through a callback to the host.
 
         Args:
             perm: (..., n) or (..., sites, n) integers, -1 for unmatched.
 
         Returns:
-            (...) log probabilities.
+            (...) log probabilities, a NumPy array (a JAX array inside transformations).
 
         Raises:
             ValueError: The method gives draws but no probabilities.
         """
+        if "jax" in sys.modules and not isinstance(perm, np.ndarray):
+            from permvi.posterior import traced
+
+            if traced.is_traced(perm):
+                return traced.log_prob(self, perm)
         return self.law.log_prob(self._layout.check("perm", perm))
 
     def top(self, k: int = 10) -> list[Matching]:
