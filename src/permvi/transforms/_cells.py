@@ -96,14 +96,14 @@ def split_tangents(
 
     # The remainder p - b w. Where p = w to the last bit, it is the product (1-b) w, and the ratios
     # of the general formula, which may overflow, are kept from doing so.
-    gone = choice.p == choice.w
+    gone = _coincide(choice.p, choice.w)
     left = jnp.where(gone, choice.p, jnp.where(choice.row_is_short, cells.down, cells.right))
     share = prop.b * jnp.exp(choice.w - left)
     outer = unit(choice.p) * jnp.exp(choice.p - left)
     rest_p = jnp.where(gone, by_not_b, outer * p - share * by_b)
 
     # The remainder q - (1-b) w, whose logarithm is carried unless it is big.
-    gone = choice.q == choice.w
+    gone = _coincide(choice.q, choice.w)
     left = jnp.where(gone, choice.q, jnp.where(choice.in_this_line, cells.corner, cells.x))
     left = jnp.where(left > 1, 0, left)
     share = prop.not_b * jnp.exp(choice.w - left)
@@ -167,7 +167,7 @@ def split(choice: Choice, prop: Proportions) -> Cells:
     rest_q = jnp.where(
         is_big,
         jnp.where(less > 1.5, less, log_left),
-        choice.q + jnp.where(u == 0, prop.log_b, log_left),
+        choice.q + jnp.where(_coincide(choice.q, choice.w), prop.log_b, log_left),
     )
     return Cells(
         x=jnp.where(choice.in_this_line, by_b, rest_q),
@@ -196,9 +196,16 @@ def _log_remainder(
     p: jax.Array, w: jax.Array, share: jax.Array, rest: jax.Array, log_rest: jax.Array
 ) -> jax.Array:
     """log(exp(p) - share exp(w)) for w <= p and share + rest = 1, accurate wherever p and w are."""
-    u = w - p
-    # At u = 0 the answer is log_rest, which is finite even where rest underflows.
-    return p + jnp.where(u == 0, log_rest, _log_left(jnp.expm1(u), share, rest))
+    # Where p = w the answer is log_rest, which is finite even where rest underflows.
+    return p + jnp.where(_coincide(p, w), log_rest, _log_left(jnp.expm1(w - p), share, rest))
+
+
+def _coincide(p: jax.Array, w: jax.Array) -> jax.Array:
+    """Whether p = w as far as normal numbers tell; some devices have subnormal ones, some do not.
+
+    The inverse of a difference that is not coincidence does not overflow.
+    """
+    return p - w < jnp.finfo(p.dtype).tiny
 
 
 def _log_left(
