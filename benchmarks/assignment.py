@@ -10,14 +10,19 @@ from benchmarks.timing import side_by_side
 from permvi import assignment
 
 SIZES = [(20, 10_000), (100, 400)]
+WANTED = {
+    f"assignment N={n} batch={batch} host {kind} vs SciPy loop": ratio
+    for (n, batch), ratio in zip(SIZES, (1.0, 1.5), strict=True)
+    for kind in ("jit", "no jit")
+}
 
 
-def rows() -> list[dict[str, object]]:
+def rows(*, quick: bool = False) -> list[dict[str, object]]:
     """Seconds of the host backend, inside and outside ``jit``, and of the loop, per size."""
     rng = np.random.default_rng(0)
     solve = jax.jit(lambda scores: assignment.solve(scores, backend="host"))
     found: list[dict[str, object]] = []
-    for n, batch in SIZES:
+    for n, batch in [(5, 20)] if quick else SIZES:
         scores = rng.normal(size=(batch, n, n)).astype(np.float32)
         on_device = jax.numpy.asarray(scores)
         candidates: dict[str, Callable[[], object]] = {

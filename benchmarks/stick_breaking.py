@@ -20,7 +20,6 @@ from permvi import transforms
 BATCH = 10
 WANTED = {
     "stick_breaking value+grad N=100 batch=10 vs scan carrying sticks": 1.5,
-    "stick_breaking value+grad N=100 batch=10 vs scan of scans": 1.5,
     "stick_breaking value+grad N=100 batch=10 vs scan carrying X": 50.0,
     "stick_breaking forward N=278 batch=10 vs numba loop": 0.5,
     "stick_breaking value+grad slope of log time in log N, 100-800": 1.0,

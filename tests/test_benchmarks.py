@@ -14,7 +14,7 @@ from permvi import transforms
 KEYS = ["name", "value", "unit", "reference", "ratio", "device"]
 
 
-@pytest.mark.parametrize("group", ["stick_breaking", "imports"])
+@pytest.mark.parametrize("group", run.GROUPS)
 def test_a_group_gives_rows(group):
     rows = run.run(only=group, quick=True)
     assert rows
