@@ -189,6 +189,19 @@ def test_the_table_of_methods():
         assert registry.engine(name).OPTIONS
 
 
+def test_the_evidence_gap_is_what_neighbours_add(rng):
+    model = pv.models.LinearMatching(rng.normal(size=(4, 4)))
+    exact = pv.fit(model, "exact")
+    collapsed = np.tile(exact.mode, (100, 1))
+    found = coverage.examine(prepare(model).problem, collapsed)
+    of_mode = exact.log_prob(exact.mode) + exact.log_evidence
+    np.testing.assert_allclose(found.evidence_gap, found.log_evidence_bound - of_mode)
+    assert found.evidence_gap > 0
+    everything = coverage.examine(prepare(model).problem, pv.permutations.enumerate_permutations(4))
+    np.testing.assert_allclose(everything.evidence_gap, 0, atol=1e-12)
+    np.testing.assert_allclose(everything.log_evidence_bound, exact.log_evidence)
+
+
 def test_a_collapsed_family_is_found_out():
     # Two matchings of equal density, of which the draws know one.
     scores = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 9.0]])

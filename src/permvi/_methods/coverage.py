@@ -25,6 +25,8 @@ class Coverage(NamedTuple):
     Attributes:
         ess_per_draw: Effective sample size per draw.
         log_evidence_bound: Log of the sum of all densities seen, which the evidence exceeds.
+        evidence_gap: How much of that the neighbours add to the draws' own sum: zero if the draws
+            hold all the mass there is around them.
         mode: (n,) or (S, n) the matching of largest density seen.
         perms: (num, n) or (num, S, n) the distinct matchings seen, draws and neighbours.
         log_densities: (num,) theirs.
@@ -32,6 +34,7 @@ class Coverage(NamedTuple):
 
     ess_per_draw: float
     log_evidence_bound: float
+    evidence_gap: float
     mode: np.ndarray
     perms: np.ndarray
     log_densities: np.ndarray
@@ -47,9 +50,11 @@ def examine(problem: Problem, draws: np.ndarray) -> Coverage:
     frequencies = np.full(len(seen), _UNSEEN_COUNT)
     frequencies[drawn] = counts[first[drawn]]
     log_p = log_densities(problem, seen)
+    bound, of_draws = (float(np.logaddexp.reduce(part)) for part in (log_p, log_p[drawn]))
     return Coverage(
         ess_per_draw(log_p, frequencies / len(draws)),
-        float(np.logaddexp.reduce(log_p)),
+        bound,
+        bound - of_draws if of_draws > -np.inf else np.inf,
         seen[np.argmax(log_p)],
         seen,
         log_p,

@@ -63,6 +63,7 @@ def _posterior(task: Task, result: VIResult) -> Posterior:
         elbo_trace=result.elbo_trace,
         vertex_distance=result.vertex_distance,
         disagreement_by_row=_disagreement(task, result),
+        evidence_gap=None if coverage is None else coverage.evidence_gap,
     )
     posterior = Posterior.from_draws(
         task.restore(result.draws),
