@@ -32,11 +32,11 @@ meets an equally small one elsewhere. Tangents of a logarithm v are therefore ca
 it for reverse mode.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
 
 class Margins(NamedTuple):
@@ -133,13 +133,10 @@ def choose(margins: Margins) -> Choice:
     r + D = c + R makes r - c = R - D and r - R = c - D, so each maximum of the recurrence can be
     read off two pairs of margins; the pair that contains w is taken.
     """
-    r, c = margins.r, margins.c
-    # Any logarithm above zero will do for what exceeds 3/2, since r and c do not.
-    R, D = jnp.minimum(margins.R, 1), jnp.minimum(margins.D, 1)
-    w = jnp.minimum(jnp.minimum(r, c), jnp.minimum(R, D))
-    is_r = r == w
-    in_this_line = is_r | (c == w)
-    row_is_short = is_r | (~in_this_line & (R == w))
+    r, c, R, D = margins
+    # What exceeds 3/2 is not a logarithm, but greater than any of them all the same.
+    in_this_line = jnp.minimum(r, c) <= jnp.minimum(R, D)
+    row_is_short = jnp.where(in_this_line, r <= c, R <= D)
     return Choice(row_is_short, in_this_line, *follow(row_is_short, in_this_line, margins))
 
 
@@ -157,17 +154,24 @@ def follow(
 def split(choice: Choice, prop: Proportions) -> Cells:
     """Logarithms of the four entries; the lower right as it is if it exceeds 3/2."""
     by_b, by_not_b = choice.w + prop.log_b, choice.w + prop.log_not_b
-    rest_p = _log_remainder(choice.p, choice.w, prop.b, prop.not_b, prop.log_not_b)
-    is_big = choice.q > 1
+
+    u = choice.w - choice.p
+    taken, left = _part(u, jnp.exp(u), prop.b, prop.not_b)
+    log_left = jnp.log(left) + _rounding(taken)
+    # Where p = w the answer is log(1-b), which is finite even where 1-b underflows.
+    rest_p = choice.p + jnp.where(_coincide(choice.p, choice.w), prop.log_not_b, log_left)
+
     # One exponential and one logarithm serve small and big q.
+    is_big = choice.q > 1
     u = jnp.where(is_big, by_not_b, choice.w - choice.q)
-    minus_one = jnp.expm1(u)
-    less = choice.q - (1 + minus_one)
-    log_left = _log_left(minus_one, prop.not_b, prop.b, other=is_big, argument=less)
+    ratio = jnp.exp(u)
+    less = choice.q - ratio
+    taken, left = _part(u, ratio, prop.not_b, prop.b)
+    log = jnp.log(jnp.where(is_big, less, left))
     rest_q = jnp.where(
         is_big,
-        jnp.where(less > 1.5, less, log_left),
-        choice.q + jnp.where(_coincide(choice.q, choice.w), prop.log_b, log_left),
+        jnp.where(less > 1.5, less, log),
+        choice.q + jnp.where(_coincide(choice.q, choice.w), prop.log_b, log + _rounding(taken)),
     )
     return Cells(
         x=jnp.where(choice.in_this_line, by_b, rest_q),
@@ -178,10 +182,12 @@ def split(choice: Choice, prop: Proportions) -> Cells:
 
 
 def proportions(logit: jax.Array) -> Proportions:
-    """sigmoid(logit) and sigmoid(-logit) with their logarithms, from one exp and one log1p."""
+    """sigmoid(logit) and sigmoid(-logit) with their logarithms, from one exp and one log."""
     small = jnp.exp(-jnp.abs(logit))
-    log_sum = jnp.log1p(small)
-    large_share = 1 / (1 + small)
+    total = 1 + small
+    # log1p, see _rounding.
+    log_sum = jnp.log(total) + (small - (total - 1))
+    large_share = 1 / total
     small_share = small * large_share
     positive = logit >= 0
     return Proportions(
@@ -192,14 +198,6 @@ def proportions(logit: jax.Array) -> Proportions:
     )
 
 
-def _log_remainder(
-    p: jax.Array, w: jax.Array, share: jax.Array, rest: jax.Array, log_rest: jax.Array
-) -> jax.Array:
-    """log(exp(p) - share exp(w)) for w <= p and share + rest = 1, accurate wherever p and w are."""
-    # Where p = w the answer is log_rest, which is finite even where rest underflows.
-    return p + jnp.where(_coincide(p, w), log_rest, _log_left(jnp.expm1(w - p), share, rest))
-
-
 def _coincide(p: jax.Array, w: jax.Array) -> jax.Array:
     """Whether p = w as far as normal numbers tell; some devices have subnormal ones, some do not.
 
@@ -208,26 +206,47 @@ def _coincide(p: jax.Array, w: jax.Array) -> jax.Array:
     return p - w < jnp.finfo(p.dtype).tiny
 
 
-def _log_left(
-    minus_one: jax.Array,
-    share: jax.Array,
-    rest: jax.Array,
-    *,
-    other: ArrayLike = False,
-    argument: ArrayLike = 1.0,
-) -> jax.Array:
-    """log(1 - share e^u) with ``minus_one`` = e^u - 1, or the log of ``argument`` where ``other``.
+def _part(
+    u: jax.Array, ratio: jax.Array, share: jax.Array, rest: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """What a share takes of one and what it leaves, ``1 - share e^u``, for share + rest = 1.
 
-    The argument of the logarithm is near 1 when little is taken, and ``(1 - e^u) + rest e^u``, a
-    sum of positive terms, when much is.
+    The latter is ``rest e^u + (1 - e^u)``, a sum of positive terms, when much is taken.
+
+    Args:
+        u: The logarithm of ``ratio``, not above zero.
+        ratio: e^u.
+        share: A proportion.
+        rest: Its complement.
     """
-    taken = share * (1 + minus_one)
-    little = (taken < 0.5) & ~jnp.asarray(other)
-    left = jnp.where(little, 1 - taken, rest * (1 + minus_one) - minus_one)
-    left = jnp.where(other, argument, left)
-    log_left = jnp.log(left)
-    # log1p(-taken) from log(1 - taken): the rounding error of 1 - taken cancels in the ratio.
-    rounded = 1 - left
-    exact = rounded == 0
-    log1p = jnp.where(exact, -taken, log_left * (taken / jnp.where(exact, 1, rounded)))
-    return jnp.where(little, log1p, log_left)
+    taken = share * ratio
+    return taken, jnp.where(_is_little(taken), 1 - taken, rest * ratio - _expm1_if_much(u))
+
+
+def _rounding(taken: jax.Array) -> jax.Array:
+    """What makes log1p(-taken) of log(1 - taken): its argument is off by the rounding of 1 - taken.
+
+    The derivative of the logarithm there, 1 to 2, can be left out: it would change the last bit.
+    """
+    return jnp.where(_is_little(taken), (1 - (1 - taken)) - taken, 0)
+
+
+def _is_little(taken: jax.Array) -> jax.Array:
+    return taken < 0.5
+
+
+def _expm1_if_much(u: jax.Array) -> jax.Array:
+    """e^u - 1 for u from -log 2 to 0, where more than half of a whole can be taken.
+
+    The series needs few terms there; expm1, which computes a logarithm too, takes longer.
+    """
+    log_2 = math.log(2)
+    num_terms = 1
+    while log_2**num_terms / math.factorial(num_terms + 1) > jnp.finfo(u.dtype).eps / 4:
+        num_terms += 1
+    u = jnp.maximum(u, -log_2)
+    # Two terms at a time make half as long a chain of operations.
+    square, series = u * u, jnp.zeros_like(u)
+    for k in reversed(range(1, num_terms + 1, 2)):
+        series = series * square + (1 / math.factorial(k) + u * (1 / math.factorial(k + 1)))
+    return u * series

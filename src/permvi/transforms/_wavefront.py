@@ -5,11 +5,12 @@ passes on three, see ``_cells``. Anti-diagonals are independent, so the sweep ta
 steps. Only the middle ones use every row; in large matrices the others are swept without the rows
 that have not begun or have ended.
 
-The sweep of tangents is linear in them, so JAX transposes it for reverse mode.
+The sweep of tangents is linear in them, so JAX transposes it for reverse mode. Where no derivatives
+are asked for, CPUs take the sweep of ``_forward`` instead.
 """
 
 import functools
-import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ from permvi.transforms._cells import (
     split_tangents,
     unit,
 )
+from permvi.transforms._diagonals import Segment, segments, skew, unskew
+from permvi.transforms._forward import sweep_values
 
 
 class _State(NamedTuple):
@@ -34,15 +37,6 @@ class _State(NamedTuple):
     right: jax.Array
     down: jax.Array
     corner: jax.Array
-
-
-class _Segment(NamedTuple):
-    """Anti-diagonals ``start`` to ``stop``, whose cells are in rows ``low`` to ``high``."""
-
-    start: int
-    stop: int
-    low: int
-    high: int
 
 
 @jax.custom_jvp
@@ -55,7 +49,9 @@ def birkhoff_from_logits(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
     Returns:
         The (N, N) matrix, N = K + 1, and the (K,) row sums of the log widths.
     """
-    log_matrix, log_widths, _ = _sweep(logits)
+    log_matrix, log_widths = lax.platform_dependent(
+        logits, cpu=sweep_values, default=lambda logits: _sweep(logits)[:2]
+    )
     return jnp.exp(log_matrix), log_widths
 
 
@@ -81,7 +77,7 @@ def _sweep(logits: jax.Array) -> tuple[jax.Array, jax.Array, list[Margins]]:
         return split(choice, proportions(logit)), choice.w, margins
 
     start = _State(jnp.zeros_like(later), jnp.zeros_like(later), later)
-    end, log_widths, log_x, last_row, history = _drive(step, start, later, [_skew(logits)])
+    end, log_widths, log_x, last_row, history = _drive(step, start, later, [skew(logits)])
     log_matrix = jnp.block([[log_x, end.right[:, None]], [last_row[None], end.corner[None, -1:]]])
     return log_matrix, log_widths, history
 
@@ -101,7 +97,7 @@ def _sweep_tangents(
 
     zeros = jnp.zeros_like(logits_dot[0])
     end, log_widths, x_dot, last_row, _ = _drive(
-        step, _State(zeros, zeros, zeros), zeros, [_skew(logits), _skew(logits_dot)], history
+        step, _State(zeros, zeros, zeros), zeros, [skew(logits), skew(logits_dot)], history
     )
     edge = jnp.exp(log_matrix) * unit(log_matrix)
     matrix_dot = jnp.block(
@@ -135,9 +131,11 @@ def _drive(
         last row passes down to each column, and what was kept, by segments.
     """
     K = first_R.shape[0]
+    # Small problems are not worth the time to compile more segments than one.
+    width = K if K < 192 else math.ceil(K / 2)
     sums = jnp.zeros_like(first_R)
     x_parts, down_parts, kept = [], [], []
-    for number, segment in enumerate(_segments(K)):
+    for number, segment in enumerate(segments(K, K, width)):
         start, stop, low, high = segment
         above = (jnp.zeros(stop - start, first_R.dtype), jnp.pad(first_R, (0, K - 1))[start:stop])
         if low > 0:
@@ -160,7 +158,7 @@ def _drive(
         down_parts.append(down)
         kept.append(keep)
     last_row = jnp.concatenate(down_parts)[K - 1 :]
-    return state, sums, _unskew(jnp.concatenate(x_parts)), last_row, kept
+    return state, sums, unskew(jnp.concatenate(x_parts)), last_row, kept
 
 
 def _advance(step: Callable[..., tuple[Cells, jax.Array, Any]], carry: Any, inputs: Any) -> Any:
@@ -178,7 +176,7 @@ def _advance(step: Callable[..., tuple[Cells, jax.Array, Any]], carry: Any, inpu
     return (passed, sums + jnp.where(active, share, 0)), (cells.x, cells.down[-1], keep)
 
 
-def _active(segment: _Segment, K: int) -> jax.Array:
+def _active(segment: Segment, K: int) -> jax.Array:
     """(steps, rows): whether the anti-diagonal has a cell in the row."""
     column = jnp.arange(segment.start, segment.stop)[:, None] - jnp.arange(
         segment.low, segment.high
@@ -186,30 +184,6 @@ def _active(segment: _Segment, K: int) -> jax.Array:
     return (column >= 0) & (column < K)
 
 
-def _segments(K: int) -> list[_Segment]:
-    """Cut the anti-diagonals where rows can be left out; small problems are not worth the cuts."""
-    cuts = [0, 2 * K - 1] if K < 192 else [0, K // 2, 2 * K - 1 - K // 2, 2 * K - 1]
-    return [
-        _Segment(start, stop, max(0, start - K + 1), min(K, stop))
-        for start, stop in itertools.pairwise(cuts)
-    ]
-
-
 def _shift(values: jax.Array, first: jax.Array) -> jax.Array:
     """Hand each row's value to the next row; row 0 receives ``first``."""
     return jnp.concatenate([first[None], values[:-1]])
-
-
-def _skew(matrix: jax.Array) -> jax.Array:
-    """Anti-diagonals as rows: out[s, m] = matrix[m, s - m], zero outside; (K, K) -> (2K-1, K)."""
-    K = matrix.shape[0]
-    # Rows padded to length 2K and read with stride 2K-1 slide one place to the right each.
-    flat = jnp.pad(matrix, ((0, 0), (0, K))).reshape(-1)
-    return flat[: K * (2 * K - 1)].reshape(K, 2 * K - 1).T
-
-
-def _unskew(diagonals: jax.Array) -> jax.Array:
-    """The inverse of ``_skew`` on the entries inside: (2K-1, K) -> (K, K)."""
-    K = diagonals.shape[1]
-    flat = jnp.pad(diagonals.T.reshape(-1), (0, K))
-    return flat.reshape(K, 2 * K)[:, :K]

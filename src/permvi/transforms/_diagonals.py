@@ -1,0 +1,50 @@
+"""Anti-diagonals of a square matrix as rows, and segments of a sweep over them."""
+
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Segment(NamedTuple):
+    """Anti-diagonals ``start`` to ``stop``, whose cells are in rows ``low`` to ``high``."""
+
+    start: int
+    stop: int
+    low: int
+    high: int
+
+
+def segments(K: int, rows: int, width: int) -> list[Segment]:
+    """Cut the anti-diagonals where rows can be left out.
+
+    Args:
+        K: The size of the matrix.
+        rows: The number of rows swept, idle ones after the last of the matrix included.
+        width: How many rows begin or end in a segment; K for a sweep in one segment.
+    """
+    begun = range(width, K, width)
+    cuts = [0, *begun, *(K - 1 + ended for ended in begun), 2 * K - 1]
+    return [
+        Segment(start, stop, max(0, start - K + 1), min(rows, stop))
+        for start, stop in itertools.pairwise(cuts)
+    ]
+
+
+def skew(matrix: jax.Array) -> jax.Array:
+    """Anti-diagonals as rows: out[s, m] = matrix[m, s - m], zero outside.
+
+    (rows, K) -> (2K-1, rows), where rows from K on must be zero.
+    """
+    rows, K = matrix.shape
+    # Rows padded to length 2K and read with stride 2K-1 slide one place to the right each.
+    flat = jnp.pad(matrix, ((0, 0), (0, K))).reshape(-1)
+    return flat[: rows * (2 * K - 1)].reshape(rows, 2 * K - 1).T
+
+
+def unskew(diagonals: jax.Array) -> jax.Array:
+    """The inverse of ``skew`` on the entries inside: (2K-1, K) -> (K, K)."""
+    K = diagonals.shape[1]
+    flat = jnp.pad(diagonals.T.reshape(-1), (0, K))
+    return flat.reshape(K, 2 * K)[:, :K]
