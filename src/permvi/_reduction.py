@@ -74,6 +74,20 @@ class Reduction:
         settled = _batched(xp, self.settled, ndim)
         return xp.where(settled >= 0, settled, in_place)
 
+    def reduce(self, perm: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The inverse of `restore`: (..., n) -> (..., n'), and whether known pairs are as known.
+
+        The second is (...), or (..., S) with several sites.
+        """
+        ndim = perm.ndim
+        settled = _batched(jnp, self.settled, ndim)
+        consistent = jnp.all((settled < 0) | (perm == settled), axis=-1)
+        free = jnp.take_along_axis(perm, _batched(jnp, self.free_rows, ndim), axis=-1)
+        place = _batched(jnp, self.col_place, ndim)
+        inner = jnp.take_along_axis(place, jnp.maximum(free, 0), axis=-1)
+        twice = (free[..., :, None] == settled[..., None, :]) & (settled >= 0)[..., None, :]
+        return jnp.where(free < 0, -1, inner), consistent & ~twice.any(axis=(-2, -1))
+
     def embed(self, X: jax.Array) -> jax.Array:
         """Relaxed matchings (..., n', m') -> (..., n, m), with ones at the pairs taken out."""
         ndim, num_cols = X.ndim, self.col_place.shape[-1]

@@ -14,7 +14,7 @@ from permvi._reduction import Reduction, remaining_mask
 from permvi.inference.problem import Problem
 from permvi.models import _arguments
 from permvi.models.labels import NO_LABELS, Labels
-from permvi.models.linear import sum_of_matched, sum_of_pairs
+from permvi.models.linear import gain_of_swap, sum_of_matched, sum_of_pairs
 from permvi.models.protocol import Model, latents_of, optional
 
 
@@ -124,6 +124,13 @@ class Task:
         """Matchings of the reduced problem with the known pairs in their places."""
         return perms if self.reduction is None else self.reduction.restore(perms)
 
+    def in_all_rows(self, by_row: np.ndarray) -> np.ndarray:
+        """Values of the reduced problem's rows, with zeros in the rows of known pairs."""
+        if self.reduction is None:
+            return by_row
+        placed = np.take_along_axis(by_row, np.asarray(self.reduction.row_place), axis=-1)
+        return np.where(np.asarray(self.reduction.settled) >= 0, 0.0, placed)
+
 
 def prepare(model: Model) -> Task:
     """Make a task of a model.
@@ -163,6 +170,7 @@ def prepare(model: Model) -> Task:
         shape=model.shape if reduction is None else reduction.shape,
         num_sites=model.num_sites,
         traceable=traceable,
+        delta=_delta if traceable and callable(optional(model, "delta")) else None,
     )
     return Task(model, problem, reduction, settled)
 
@@ -235,6 +243,21 @@ def _log_density_of(data: _Data, perm: jax.Array, **latents: Any) -> jax.Array:
     if data.prior_scores is None:
         return value
     return value + sum_of_matched(data.prior_scores, full, data.model.num_sites)
+
+
+def _delta(
+    data: _Data, perm: jax.Array, i: jax.Array, k: jax.Array, *site: jax.Array, **latents: Any
+) -> jax.Array:
+    """What a swap of rows i and k of the reduced problem adds: one matching (n') or (S, n')."""
+    full = jnp.asarray(perm)
+    if data.reduction is not None:
+        full = data.reduction.restore(full)
+        rows = jnp.asarray(data.reduction.free_rows)[site]
+        i, k = rows[i], rows[k]
+    gain = data.model.delta(full, i, k, *site, **latents)
+    if data.prior_scores is None:
+        return gain
+    return gain + gain_of_swap(data.prior_scores, full, i, k, *site)
 
 
 def _host_log_density_of(data: _Data, perm: np.ndarray, **latents: Any) -> np.ndarray:

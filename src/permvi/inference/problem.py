@@ -34,6 +34,9 @@ class Problem:
         row_unmatched: (n,) log weights of leaving a row unmatched, or None if all must match.
         col_unmatched: (m,) the same for columns.
         latents: Priors of other latent variables by name, NumPyro distributions.
+        delta: ``(data, perm, i, k) -> ()``, what swapping the columns of rows i and k of one
+            matching (n,) adds to the log density, a JAX function; ``(data, perm, i, k, site)`` with
+            several sites and perm (S, n). None if the model knows no short cut.
     """
 
     data: Any
@@ -48,3 +51,4 @@ class Problem:
     shape: tuple[int, int] = dataclasses.field(metadata={"static": True})
     num_sites: int = dataclasses.field(metadata={"static": True})
     traceable: bool = dataclasses.field(metadata={"static": True})
+    delta: Callable[..., Any] | None = dataclasses.field(default=None, metadata={"static": True})

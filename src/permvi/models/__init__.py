@@ -2,8 +2,16 @@
 
 from permvi.models.callables import CallableModel as CallableModel
 from permvi.models.fingerprint import fingerprint as fingerprint
+from permvi.models.graphs import GraphMatching as GraphMatching
 from permvi.models.linear import LinearMatching as LinearMatching
 from permvi.models.points import PointMatching as PointMatching
 from permvi.models.protocol import Model as Model
 
-__all__ = ["CallableModel", "LinearMatching", "Model", "PointMatching", "fingerprint"]
+__all__ = [
+    "CallableModel",
+    "GraphMatching",
+    "LinearMatching",
+    "Model",
+    "PointMatching",
+    "fingerprint",
+]

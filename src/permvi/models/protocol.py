@@ -33,6 +33,9 @@ class Model(Protocol):
     ``pair_scores``     ``(**latents) -> scores`` where the density is linear given the latents.
     ``log_density_of``  ``(perm, **latents) -> (...)`` for integers (..., n) or (..., S, n), -1 for
                         unmatched; by default `log_density` of their matrices.
+    ``delta``           ``(perm, i, k, **latents) -> ()``: what swapping the columns of rows i and k
+                        of one matching (n,) adds to `log_density_of`, where that is cheaper than a
+                        density; ``(perm, i, k, site, **latents)`` for perm (S, n) if S > 1.
     ``traceable``       False if ``log_density`` is no JAX function; then it runs on the host.
     ``relaxed``         False if ``log_density`` makes sense on 0/1 matrices only.
     ``fingerprint``     Text that tells this model's data from others', see `fingerprint`.

@@ -1,0 +1,146 @@
+"""Method "map": the most probable matching, and nothing about how probable the others are.
+
+Linear models need one assignment. Models with the hook ``quadratic`` are searched by Frank-Wolfe
+and tabu search on their matrices, without the model itself; all others by climbing on evaluations
+of their density.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from permvi._methods import refusals
+from permvi._methods.context import Context
+from permvi._methods.density import log_densities
+from permvi._task import Task
+from permvi.inference.map import (
+    MapOptions,
+    MapResult,
+    Quadratic,
+    solve_density,
+    solve_linear,
+    solve_quadratic,
+)
+from permvi.models.protocol import optional
+from permvi.posterior import Diagnostics, Posterior
+
+OPTIONS = (*(field.name for field in dataclasses.fields(MapOptions)), "start")
+
+# Log densities this close, relative to their size, are one and the same.
+_SAME = 1e-6
+
+
+def run(task: Task, context: Context) -> Posterior:
+    """The best matching found, as a posterior with all its mass there.
+
+    Its evidence is that matching's density, a bound from below. Evaluations are log densities,
+    gradients and swap differences, each counting one.
+
+    Options are those of `MapOptions`, and ``start``: (n,), or (k, n) for several, matchings to
+    start from as well; with sites (S, n) or (k, S, n).
+
+    Raises:
+        ValueError: The model has other latents or is partial, or no finite density was found.
+    """
+    refusals.refuse_partial(task, context.method)
+    refusals.refuse_latents(task, context.method)
+    settings = dict(context.options)
+    starts = _starts(task, settings.pop("start", None))
+    result = _search(task, MapOptions(**settings), np.random.default_rng(context.seed), starts)
+    value = log_densities(task.problem, result.perm[None])[0]
+    if value == -np.inf:
+        raise ValueError(
+            "the log density must be finite for some matching, got -inf for all of "
+            f"{result.num_evaluations + 1} tried."
+        )
+    alone = _is_the_only_one(task)
+    return Posterior.from_draws(
+        task.restore(result.perm[None]),
+        shape=task.model.shape,
+        log_evidence=value,
+        log_evidence_kind="exact" if alone else "bound",
+        diagnostics=_diagnostics(result, alone=alone),
+        num_evaluations=result.num_evaluations + 1,
+    )
+
+
+def _search(
+    task: Task, options: MapOptions, rng: np.random.Generator, starts: np.ndarray | None
+) -> MapResult:
+    problem = task.problem
+    mask = None if problem.mask is None else np.asarray(problem.mask)
+    if problem.scores is not None:
+        scores = refusals.linear_scores(task, "map")
+        return solve_linear(scores, mask, float(problem.constant))
+    quadratic = quadratic_of(task)
+    if quadratic is not None:
+        return solve_quadratic(quadratic, mask, options, rng, starts)
+    return solve_density(problem, lambda perms: log_densities(problem, perms), options, rng, starts)
+
+
+def quadratic_of(task: Task) -> Quadratic | None:
+    """The quadratic form of the reduced problem, prior scores included, if the model has one."""
+    found = optional(task.model, "quadratic")
+    if found is None or task.problem.num_sites > 1:
+        return None
+    A, B, C = (np.asarray(part, dtype=np.float64) for part in found)
+    prior = optional(task.model, "prior_scores")
+    whole = Quadratic(A, B, C if prior is None else C + np.asarray(prior))
+    reduction = task.reduction
+    if reduction is None:
+        return whole
+    return whole.given(reduction.settled, reduction.free_rows, reduction.free_cols)
+
+
+def _starts(task: Task, start: Any) -> np.ndarray | None:
+    """Given matchings as (k, n') or (k, S, n') matchings of the reduced problem."""
+    if start is None:
+        return None
+    perms, (n, m) = np.asarray(start), task.model.shape
+    event = (n,) if task.model.num_sites == 1 else (task.model.num_sites, n)
+    perms = perms[None] if perms.shape == event else perms
+    if perms.dtype.kind not in "iu" or perms.shape[1:] != event or not len(perms):
+        raise ValueError(
+            f"start must be integers of shape {event}, or several of them, got dtype "
+            f"{perms.dtype} and shape {np.shape(start)}."
+        )
+    if (perms < -1).any() or (perms >= m).any():
+        raise ValueError(f"start must hold columns 0 to {m - 1} or -1, got {perms.max()}.")
+    if task.reduction is None:
+        return perms
+    inner, consistent = task.reduction.reduce(jnp.asarray(perms))
+    if not consistent.all():
+        raise ValueError("start must have the known pairs of the model, got others.")
+    return np.asarray(inner, dtype=np.int64)
+
+
+def _is_the_only_one(task: Task) -> bool:
+    """Whether the (pruned) mask leaves a single matching."""
+    problem = task.problem
+    if problem.mask is None:
+        return problem.shape == (1, 1)
+    pairs = np.asarray(problem.mask).sum(axis=(-2, -1))
+    return bool((pairs == min(problem.shape)).all())
+
+
+def _diagnostics(result: MapResult, *, alone: bool) -> Diagnostics:
+    values = result.restart_values
+    best = values.max()
+    num_best = int((values >= best - _SAME * max(1.0, abs(best))).sum())
+    reasons = ["a point estimate: it says nothing about how uncertain the matching is"]
+    if alone:
+        reasons = ["there is only one matching"]
+    elif result.optimal:
+        reasons.append("no matching is more probable than this one")
+    else:
+        reasons.append(f"{num_best} of {len(values)} restarts ended at the best value found")
+    if not result.finished:
+        reasons.append("the search ended before a local optimum: allow more evaluations")
+    return Diagnostics(
+        "trust" if alone else "check",
+        tuple(reasons),
+        converged=result.finished,
+        extras={"restart_values": values, "num_best": np.array(num_best)},
+    )

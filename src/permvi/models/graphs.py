@@ -1,0 +1,230 @@
+"""Matching the nodes of two graphs, or any two tables of relations: quadratic log densities."""
+
+import math
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from permvi import _checks
+from permvi.models import _arguments
+from permvi.models._pytree import pytree
+from permvi.models.labels import Labels, Names, frame_labels
+from permvi.models.linear import sum_of_matched, sum_of_pairs
+
+
+@pytree(leaves=("A", "B", "scale", "linear_scores", *_arguments.ARRAYS), static=("labels",))
+class GraphMatching:
+    r"""A matching of the nodes of two graphs whose log density is quadratic.
+
+    .. math::
+        \log p(X) = \text{scale} \langle A, X B X^\top \rangle + \langle C, X \rangle,
+        \qquad \langle A, X B X^\top \rangle = \sum_{ik} A_{ik} B_{\pi(i) \pi(k)}
+
+    with ``X[i, j] = 1`` where ``perm[i] = j``: node i of A is node j of B, and the edge from i to k
+    meets the edge from ``perm[i]`` to ``perm[k]``. Edges may be directed and weighted, and entries
+    on the diagonals (loops) count like any other. Nodes that are unmatched have no edges. This is
+    the quadratic assignment problem of Koopmans and Beckmann (1957) at a temperature; its costs are
+    minimised by a negative ``scale``.
+
+    Args:
+        A: (n, n) weights of the edges among the items. The index of a DataFrame names them.
+        B: (m, m) weights of the edges among the labels. Likewise.
+        scale: What the agreement of the edges counts, a number; negative where edges repel.
+        scores: (n, m) log weights of single pairs, C above, kept as ``linear_scores``; zero by
+            default.
+        mask: As for `LinearMatching`, and so on for the others.
+        known: Known pairs.
+        labels: Names.
+        row_unmatched: Log weights of unmatched items.
+        col_unmatched: Log weights of unmatched labels.
+        prior_scores: Log prior weights of pairs.
+
+    Raises:
+        ValueError: Shapes do not fit, or something is not finite.
+        TypeError: Something is of the wrong kind.
+    """
+
+    A: Any
+    B: Any
+    scale: Any
+    # Not called "scores": that would say that the log density is linear.
+    linear_scores: Any
+    mask: Any
+    known: Any
+    prior_scores: Any
+    row_unmatched: Any
+    col_unmatched: Any
+    labels: Labels
+
+    def __init__(
+        self,
+        A: Any,
+        B: Any,
+        scale: Any = 1.0,
+        scores: Any = None,
+        *,
+        mask: Any = None,
+        known: Any = None,
+        labels: Any = None,
+        row_unmatched: Any = None,
+        col_unmatched: Any = None,
+        prior_scores: Any = None,
+    ) -> None:
+        self.A, self.B = _edges("A", A), _edges("B", B)
+        self.scale = _arguments.finite("scale", _arguments.real("scale", scale, (0,)))
+        table = (self.A.shape[0], self.B.shape[0])
+        found = _arguments.constraints(
+            table,
+            (_names("A", A), _names("B", B)),
+            mask=mask,
+            known=known,
+            labels=labels,
+            row_unmatched=row_unmatched,
+            col_unmatched=col_unmatched,
+            prior_scores=prior_scores,
+        )
+        self.linear_scores = None if scores is None else _linear(scores, table, found.mask)
+        vars(self).update(found._asdict())
+
+    @classmethod
+    def gaussian(
+        cls, observed: Any, reference: Any, scale: float, scores: Any = None, **constraints: Any
+    ) -> Self:
+        r"""Edges observed with Gaussian noise, :math:`Y = X W X^\top + \sigma \epsilon`.
+
+        :math:`\log p(Y \mid X) = -\lVert Y - X W X^\top \rVert^2 / (2 \sigma^2) - n^2 \log
+        (\sqrt{2 \pi} \sigma)`, which is quadratic since the norm of :math:`X W X^\top` is that of
+        W. All n by n entries count as independent observations; in undirected graphs, where each
+        edge is there twice, a ``scale`` larger by :math:`\sqrt 2` counts it once. Between
+        permutations the density is that of the class, not of the norm.
+
+        Args:
+            observed: (n, n) weights Y of the edges among the items.
+            reference: (n, n) weights W of the edges among the labels.
+            scale: The noise's :math:`\sigma`, positive.
+            scores: (n, n) log weights of single pairs, which are added.
+            **constraints: ``mask``, ``known``, ``labels`` and ``prior_scores``, as for the class.
+
+        Raises:
+            ValueError: The graphs differ in size (then the norm depends on X), or the scale is not
+                positive.
+        """
+        Y, W = _edges("observed", observed), _edges("reference", reference)
+        if Y.shape != W.shape:
+            raise ValueError(
+                "observed and reference must have the same shape, got shapes "
+                f"{Y.shape} and {W.shape}."
+            )
+        sigma = _arguments.finite("scale", _arguments.real("scale", scale, (0,)))
+        if _checks.is_concrete(sigma) and not sigma > 0:
+            raise ValueError(f"scale must be positive, got {sigma}.")
+        for name in ("row_unmatched", "col_unmatched"):
+            if constraints.get(name) is not None:
+                raise ValueError(f"{name} must be None for graphs with Gaussian noise, got one.")
+        n = len(Y)
+        xp: Any = np if _checks.is_concrete(Y, W, sigma) else jnp
+        norms = (Y**2).sum() + (W**2).sum()
+        constant = -norms / (2 * sigma**2) - n**2 * xp.log(math.sqrt(2 * math.pi) * sigma)
+        # Every matching has n pairs, each of which brings an equal share of what is constant.
+        shares = xp.full((n, n), constant / n)
+        given = {"A": observed, "B": reference, "scale": sigma**-2, **constraints}
+        model = cls(**given)
+        added = 0.0 if scores is None else _linear(scores, (n, n), model.mask)
+        model.linear_scores = shares + added
+        return model
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of items and of labels."""
+        return self.A.shape[-1], self.B.shape[-1]
+
+    @property
+    def num_sites(self) -> int:
+        """One: there is one permutation."""
+        return 1
+
+    @property
+    def quadratic(self) -> tuple[Any, Any, Any]:
+        """The (n, n), (m, m) and (n, m) arrays of ``<A, X B X'> + <C, X>``, scale included."""
+        C = np.zeros(self.shape) if self.linear_scores is None else self.linear_scores
+        return self.scale * self.A, self.B, C
+
+    def log_density(self, X: ArrayLike) -> jax.Array:
+        """``scale <A, X B X'> + <C, X>``: (..., n, m) -> (...)."""
+        X = jnp.asarray(X)
+        mapped = X @ jnp.asarray(self.B) @ jnp.swapaxes(X, -1, -2)
+        value = jnp.asarray(self.scale) * sum_of_pairs(self.A, mapped, 1)
+        return (
+            value if self.linear_scores is None else value + sum_of_pairs(self.linear_scores, X, 1)
+        )
+
+    def log_density_of(self, perm: ArrayLike) -> jax.Array:
+        """The same for integers (..., n), -1 for unmatched, in O(n^2) each."""
+        perm = jnp.asarray(perm)
+        mapped = _entries(self.B, perm[..., :, None], perm[..., None, :])
+        value = jnp.asarray(self.scale) * sum_of_pairs(self.A, mapped, 1)
+        if self.linear_scores is None:
+            return value
+        return value + sum_of_matched(self.linear_scores, perm, 1)
+
+    def delta(self, perm: ArrayLike, i: ArrayLike, j: ArrayLike) -> jax.Array:
+        """What swapping the columns of rows i and j adds to the log density, in O(n).
+
+        Args:
+            perm: (..., n) integers, -1 for unmatched.
+            i: (...) rows.
+            j: (...) rows.
+
+        Returns:
+            (...) log density after the swap minus before.
+        """
+        perm, i, j = jnp.asarray(perm), jnp.asarray(i), jnp.asarray(j)
+        batch = jnp.broadcast_shapes(perm.shape[:-1], i.shape, j.shape)
+        perm = jnp.broadcast_to(perm, (*batch, perm.shape[-1]))
+        i, j = (jnp.broadcast_to(row, batch)[..., None] for row in (i, j))
+        a, b = (jnp.take_along_axis(perm, row, axis=-1) for row in (i, j))
+        A, B, k = jnp.asarray(self.A), self.B, jnp.arange(perm.shape[-1])
+        outwards = (A[i, k] - A[j, k]) * (_entries(B, b, perm) - _entries(B, a, perm))
+        inwards = (A[k, i] - A[k, j]) * (_entries(B, perm, b) - _entries(B, perm, a))
+        others = jnp.where((k != i) & (k != j), outwards + inwards, 0).sum(axis=-1)
+        loops = (A[i, i] - A[j, j]) * (_entries(B, b, b) - _entries(B, a, a))
+        between = (A[i, j] - A[j, i]) * (_entries(B, b, a) - _entries(B, a, b))
+        value = jnp.asarray(self.scale) * (others + (loops + between)[..., 0])
+        if self.linear_scores is None:
+            return value
+        C = self.linear_scores
+        gained = _entries(C, i, b) + _entries(C, j, a) - _entries(C, i, a) - _entries(C, j, b)
+        return value + gained[..., 0]
+
+
+def _entries(table: Any, rows: jax.Array, cols: jax.Array) -> jax.Array:
+    """``table[rows, cols]``, zero where an index is -1."""
+    present = (rows >= 0) & (cols >= 0)
+    return jnp.where(present, jnp.asarray(table)[jnp.maximum(rows, 0), jnp.maximum(cols, 0)], 0)
+
+
+def _edges(name: str, value: Any) -> Any:
+    array = _arguments.real(name, value, (2,))
+    if array.shape[0] != array.shape[1]:
+        raise ValueError(f"{name} must be square, got shape {array.shape}.")
+    return _arguments.finite(name, array)
+
+
+def _linear(scores: Any, table: tuple[int, int], mask: np.ndarray | None) -> Any:
+    array = _arguments.real("scores", scores, (2,))
+    if array.shape != table:
+        raise ValueError(f"scores must have shape {table}, got shape {array.shape}.")
+    return _arguments.scores("scores", array, mask)
+
+
+def _names(name: str, value: Any) -> Names:
+    """The names of the nodes in a DataFrame, which its rows and columns have to share."""
+    rows, cols = frame_labels(value)
+    if rows != cols:
+        raise ValueError(
+            f"{name} must name its rows and columns alike, got {rows!r:.40} and {cols!r:.40}."
+        )
+    return rows
