@@ -8,12 +8,12 @@ below. The relaxed ELBO does not: it belongs to another base measure.
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import jax
 import numpy as np
 
 from permvi import metrics
 from permvi._methods.context import Context
 from permvi._methods.coverage import Coverage, examine
+from permvi._methods.stacking import alike, stack
 from permvi._task import Task
 from permvi.inference.vi import VIOptions, VIResult, run_vi, run_vi_batch
 from permvi.posterior import Diagnostics, Latent, Posterior, diagnose
@@ -34,13 +34,10 @@ def run(task: Task, context: Context) -> Posterior:
 def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
     """Fit problems of one shape in one vmapped call; None if their shapes differ."""
     problems = [task.problem for task in tasks]
-    leaves, structures = zip(*(jax.tree.flatten(problem) for problem in problems), strict=True)
-    shapes = [[np.shape(leaf) for leaf in part] for part in leaves]
-    if any(other != structures[0] for other in structures) or any(s != shapes[0] for s in shapes):
+    if not alike(problems):
         return None
-    stacked = jax.tree.map(lambda *parts: np.stack([np.asarray(p) for p in parts]), *problems)
     results = run_vi_batch(
-        stacked, context.rng_key, context.method, _options(context), _report(context)
+        stack(problems), context.rng_key, context.method, _options(context), _report(context)
     )
     return [_posterior(task, result) for task, result in zip(tasks, results, strict=True)]
 
@@ -133,7 +130,7 @@ def _disagreement(task: Task, result: VIResult) -> np.ndarray | None:
     others = np.arange(half, num_restarts) if result.best_restart < half else np.arange(half)
     rival = others[np.argmax(final[others])]
     a, b = result.marginals[result.best_restart], result.marginals[rival]
-    return _in_all_rows(task, _beyond_noise(a, b, len(result.draws), num_sets=2))
+    return task.in_all_rows(_beyond_noise(a, b, len(result.draws), num_sets=2))
 
 
 def _beyond_noise(a: np.ndarray, b: np.ndarray, num_draws: int, *, num_sets: int) -> np.ndarray:
@@ -147,11 +144,3 @@ def _beyond_noise(a: np.ndarray, b: np.ndarray, num_draws: int, *, num_sets: int
     p = (a + b) / 2
     noise = np.sqrt(num_sets * p * (1 - p) / (2 * np.pi * num_draws)).sum(axis=-1)
     return np.maximum(distance - noise, 0.0)
-
-
-def _in_all_rows(task: Task, by_row: np.ndarray) -> np.ndarray:
-    """Values of the reduced problem's rows, with zeros in the rows of known pairs."""
-    if task.reduction is None:
-        return by_row
-    placed = np.take_along_axis(by_row, np.asarray(task.reduction.row_place), axis=-1)
-    return np.where(np.asarray(task.reduction.settled) >= 0, 0.0, placed)

@@ -1,8 +1,10 @@
 """Can this posterior be trusted? The signals, and the rule that turns them into one verdict.
 
-Two signals were found reliable for permutations: the effective sample size per draw, and the
-agreement between independent fits. Pareto's k-hat misled both ways (it alarms on tied weights and
-sees nothing of missed modes), so it is reported and never decides.
+Reliable signals for permutations were found to be, of how well draws follow the density where they
+are, the expected sampling error and the effective sample size per draw; of what they miss, the
+agreement between independent fits and a search for modes that knows nothing of the fit. Pareto's
+k-hat misled both ways (it alarms on tied weights and sees nothing of missed modes), so it is
+reported and never decides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,14 @@ ESS_DISTRUST = 0.01
 # Total variation between two fits' labels of a row, above which likewise.
 DISAGREEMENT_CHECK = 0.03
 DISAGREEMENT_DISTRUST = 0.1
+# Share of the posterior that a search found where the fit has nothing, above which likewise.
+MISSED_CHECK = 0.05
+MISSED_DISTRUST = 0.2
+# Expected total variation of a row due to sampling, on average over rows, above which likewise.
+SAMPLING_CHECK = 0.03
+SAMPLING_DISTRUST = 0.1
+# Where that error is known, effective samples per draw matter only if there are hardly any.
+ESS_CHECK_WITH_ERROR = 0.005
 # Chains that have found the same distribution stay below this.
 R_HAT_CHECK = 1.05
 # Above these the reasons mention it, and the verdict stays as it is.
@@ -30,8 +40,27 @@ EVIDENCE_GAP_NOTE = 1.0
 
 _ADVICE = "try method='mcmc' or more restarts"
 
-SCALARS = ("ess_per_draw", "disagreement", "vertex_distance", "evidence_gap", "k_hat", "r_hat")
-ARRAYS = ("disagreement_by_row", "elbo_trace")
+SCALARS = (
+    "ess_per_draw",
+    "disagreement",
+    "missed_mass",
+    "vertex_distance",
+    "evidence_gap",
+    "k_hat",
+    "r_hat",
+)
+ARRAYS = ("disagreement_by_row", "sampling_error_by_row", "elbo_trace")
+# What `judge` looks at.
+_JUDGED = (
+    "ess_per_draw",
+    "sampling_error_by_row",
+    "disagreement_by_row",
+    "missed_mass",
+    "converged",
+    "evidence_gap",
+    "k_hat",
+    "r_hat",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +73,10 @@ class Diagnostics:
         ess_per_draw: Effective sample size of the draws' weights (or of a thinned chain) per draw.
         disagreement: The largest of ``disagreement_by_row``.
         disagreement_by_row: (n,) or (sites, n) total variation between independent fits.
+        missed_mass: The share of the posterior that an independent search for modes has found where
+            the fit has hardly any probability.
+        sampling_error_by_row: (n,) or (sites, n) expected total variation of the marginals from
+            what infinitely many draws would give.
         converged: Whether the optimiser or the sampler settled.
         elbo_trace: (steps,) or (restarts, steps) evidence lower bounds, which rise.
         vertex_distance: Mean distance of relaxed samples to the nearest permutation.
@@ -58,6 +91,8 @@ class Diagnostics:
     ess_per_draw: float | None = None
     disagreement: float | None = None
     disagreement_by_row: np.ndarray | None = field(default=None, repr=False)
+    missed_mass: float | None = None
+    sampling_error_by_row: np.ndarray | None = field(default=None, repr=False)
     converged: bool | None = None
     elbo_trace: np.ndarray | None = field(default=None, repr=False)
     vertex_distance: float | None = None
@@ -90,7 +125,9 @@ def judge(
     *,
     exact: bool = False,
     ess_per_draw: float | None = None,
+    sampling_error_by_row: ArrayLike | None = None,
     disagreement_by_row: ArrayLike | None = None,
+    missed_mass: float | None = None,
     converged: bool | None = None,
     evidence_gap: float | None = None,
     k_hat: float | None = None,
@@ -100,26 +137,32 @@ def judge(
 ) -> Judgement:
     """One verdict from what is known of a fit, with a specific reason for each thing against it.
 
-    What is computed exactly is trusted. Otherwise the worst of these decides, and both of the first
-    two must be there for "trust": independent fits of a biased family agree with each other, and
-    weights do not see the modes that a single fit has missed.
+    What is computed exactly is trusted. Otherwise the worst of these decides, and "trust" takes at
+    least one of the first two and one of the second two: independent fits of a biased family agree
+    with each other, and weights do not see the modes that a single fit has missed.
 
     ==================================  =======================  ============
     signal                              check                    do not trust
     ==================================  =======================  ============
-    ``ess_per_draw``                    below 0.1, or missing    below 0.01
-    largest of ``disagreement_by_row``  above 0.03, or missing   above 0.1
+    mean of ``sampling_error_by_row``   above 0.03               above 0.1
+    ``ess_per_draw``                    below 0.1 [1]_           below 0.01
+    largest of ``disagreement_by_row``  above 0.03               above 0.1
+    ``missed_mass``                     above 0.05               above 0.2
     ``converged``                       False
     ``r_hat``                           above 1.05
     ==================================  =======================  ============
+
+    .. [1] Where the sampling error is known, below 0.005, and then "check" at worst.
 
     ``k_hat`` above 0.7 and ``evidence_gap`` above 1 nat add a remark and decide nothing. NaN counts
     as missing, except for the disagreement, where it is as bad as can be.
 
     Args:
         exact: Whether the posterior was computed exactly.
-        ess_per_draw: As in :class:`Diagnostics`, and so on for the next five.
+        ess_per_draw: As in :class:`Diagnostics`, and so on for the next seven.
+        sampling_error_by_row: (n,) or (sites, n).
         disagreement_by_row: (n,) or (sites, n).
+        missed_mass: A share.
         converged: Whether the method settled.
         evidence_gap: In nats.
         k_hat: Advisory only.
@@ -132,10 +175,17 @@ def judge(
     """
     if exact:
         return Judgement("trust", ("computed exactly",))
-    found = [
-        _judge_agreement(disagreement_by_row, row_labels, advice),
-        _judge_ess(ess_per_draw),
-    ]
+    found = []
+    if missed_mass is not None:
+        found.append(_judge_missed(missed_mass, advice))
+    if disagreement_by_row is not None:
+        found.append(_judge_agreement(disagreement_by_row, row_labels, advice))
+    elif missed_mass is None:
+        found.append(("check", "no independent fit was compared: missed modes would go unnoticed"))
+    if sampling_error_by_row is None:
+        found.append(_judge_ess(ess_per_draw))
+    else:
+        found.append(_judge_sampling(sampling_error_by_row, ess_per_draw))
     if converged is False:
         found.append(("check", "the fit had not converged when it stopped: allow more steps"))
     if r_hat is not None and r_hat > R_HAT_CHECK:
@@ -168,8 +218,7 @@ def diagnose(
         advice: Likewise.
         **signals: Fields of :class:`Diagnostics` but ``verdict``, ``reasons`` and ``disagreement``.
     """
-    judged = ("ess_per_draw", "disagreement_by_row", "converged", "evidence_gap", "k_hat", "r_hat")
-    known = {name: signals[name] for name in judged if name in signals}
+    known = {name: signals[name] for name in _JUDGED if name in signals}
     judgement = judge(exact=exact, row_labels=row_labels, advice=advice, **known)
     by_row = signals.get("disagreement_by_row")
     largest = None if by_row is None else float(np.max(by_row))
@@ -177,10 +226,8 @@ def diagnose(
 
 
 def _judge_agreement(
-    by_row: ArrayLike | None, row_labels: Sequence[str] | None, advice: str
+    by_row: ArrayLike, row_labels: Sequence[str] | None, advice: str
 ) -> tuple[Verdict, str]:
-    if by_row is None:
-        return "check", "no independent fit was compared: missed modes would go unnoticed"
     values = np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)
     worst = np.unravel_index(np.argmax(values), values.shape)
     largest, row = float(values[worst]), int(worst[-1])
@@ -193,6 +240,32 @@ def _judge_agreement(
     return verdict, (
         f"two fits disagree by {largest:.2f} in {place}: its marginals may be off; {advice}"
     )
+
+
+def _judge_missed(share: float, advice: str) -> tuple[Verdict, str]:
+    if share <= MISSED_CHECK:
+        return "trust", f"a search for missed modes found {share:.2g} of the posterior"
+    verdict: Verdict = "do not trust" if share > MISSED_DISTRUST else "check"
+    return verdict, (
+        f"a search found {share:.2f} of the posterior where the fit has nothing: it misses modes; "
+        f"{advice}"
+    )
+
+
+def _judge_sampling(by_row: ArrayLike, ess_per_draw: float | None) -> tuple[Verdict, str]:
+    error = float(np.mean(np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)))
+    if error > SAMPLING_CHECK:
+        verdict: Verdict = "do not trust" if error > SAMPLING_DISTRUST else "check"
+        return verdict, (
+            f"the marginals are expected to be off by {error:.2g} in a row: take more draws or a "
+            "richer family"
+        )
+    if ess_per_draw is not None and ess_per_draw < ESS_CHECK_WITH_ERROR:
+        return "check", (
+            f"each draw is worth only {ess_per_draw:.2g} independent ones, so that the expected "
+            f"error of {error:.2g} in a row is itself uncertain: take a richer family"
+        )
+    return "trust", f"the marginals are expected to be right to within {error:.2g} in a row"
 
 
 def _judge_ess(ess_per_draw: float | None) -> tuple[Verdict, str]:

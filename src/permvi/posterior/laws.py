@@ -67,6 +67,9 @@ _HOMES = {
     "exact": "permvi.posterior.exact_laws",
     "tabular": "permvi.posterior.exact_laws",
     "draws": "permvi.posterior.draws",
+    "family": "permvi.posterior.family_law",
+    "marginals": "permvi.posterior.marginal_law",
+    "mallows": "permvi.posterior.mallows_law",
 }
 
 

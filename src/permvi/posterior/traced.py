@@ -1,4 +1,4 @@
-"""Posteriors inside JAX transformations: what runs on the host is reached through a callback."""
+"""Posteriors inside JAX transformations: laws on the host are reached through a callback."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ def is_traced(value: Any) -> bool:
 
 def log_prob(posterior: "Posterior", perm: Any) -> jax.Array:
     """`Posterior.log_prob` of a traced array."""
+    if hasattr(posterior.law, "traced_log_prob"):
+        return posterior.law.traced_log_prob(perm)
     event_dim = posterior.mode.ndim
     dtype = jnp.result_type(float)
 

@@ -1,0 +1,161 @@
+r"""Mixtures of row-by-row laws with an exact probability mass function.
+
+A component has a row order o for each site and draws
+
+.. math:: q(P) = \prod_t q(P_{o_t} \mid P_{o_1}, \dots, P_{o_{t-1}})
+
+with one of the `conditionals`. A mixture of K of them with different orders is
+:math:`\log q(P) = \log \sum_k w_k q_k(P)`. Masks, rectangles and unmatched items are in the
+`Structure`: a row may choose only what leaves the others a matching, so nothing is ever rejected
+and the probabilities stay exact.
+
+Choices are integers in 0, ..., C - 1, where m stands for "unmatched".
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import logsumexp
+
+from permvi.inference.discrete.conditionals import CONDITIONALS, Given, Params
+from permvi.inference.discrete.structure import Structure, begin, choose, menu
+
+# All rows of a draw are evaluated at once up to this size; beyond it one by one, to save memory.
+_AT_ONCE = 24
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A mixture of K row-by-row laws.
+
+    Attributes:
+        params: Arrays by name, (K, S, n, C): "logits", and "later" for look-ahead.
+        log_weights: (K,) log weights of the components, not necessarily normalised.
+        orders: (K, S, n) the order of the rows.
+        structure: What may be chosen.
+        kind: A name in `CONDITIONALS`.
+    """
+
+    params: Params
+    log_weights: Any
+    orders: Any
+    structure: Structure
+    kind: str = dataclasses.field(metadata={"static": True})
+
+    @property
+    def num_components(self) -> int:
+        """K."""
+        return self.log_weights.shape[-1]
+
+    def component(self, k: int | jax.Array) -> tuple[Params, jax.Array]:
+        """The parameters and row orders of one component."""
+        return {name: value[k] for name, value in self.params.items()}, jnp.asarray(self.orders)[k]
+
+
+def draw(family: Family, rng_key: jax.Array) -> jax.Array:
+    """One draw: (S, n) choices."""
+    key_component, key_sites = jax.random.split(rng_key)
+    k = jax.random.categorical(key_component, family.log_weights)
+    params, orders = family.component(k)
+    keys = jax.random.split(key_sites, family.structure.num_sites)
+    sites = jnp.arange(family.structure.num_sites)
+    return jax.vmap(lambda s, key: _draw_site(family, params, orders, s, key))(sites, keys)
+
+
+def draw_many(family: Family, rng_key: jax.Array, num: int) -> jax.Array:
+    """(num, S, n) independent draws."""
+    keys = jax.random.split(rng_key, num)
+    return lax.map(lambda key: draw(family, key), keys, batch_size=min(num, batch_size(family)))
+
+
+def log_prob(family: Family, choices: jax.Array) -> jax.Array:
+    """Exact log probability of one matching, (S, n) choices -> (); -inf for what is impossible."""
+    log_weights = jax.nn.log_softmax(family.log_weights)
+    components = jax.vmap(lambda k: _component_log_prob(family, k, choices))
+    return logsumexp(log_weights + components(jnp.arange(family.num_components)))
+
+
+def log_prob_many(family: Family, choices: jax.Array) -> jax.Array:
+    """(num, S, n) -> (num,)."""
+    size = min(len(choices), batch_size(family))
+    return lax.map(lambda one: log_prob(family, one), choices, batch_size=size)
+
+
+def batch_size(family: Family) -> int:
+    """How many draws fit into a moderate amount of memory at once."""
+    n, C = family.structure.shape[0], family.structure.num_choices
+    cells = family.num_components * family.structure.num_sites * n * C * min(n, _AT_ONCE)
+    return max(1, (1 << 24) // cells)
+
+
+def next_choice(
+    family: Family, params: Params, site: jax.Array, state: Any, row: jax.Array
+) -> tuple[jax.Array, Any]:
+    """(C,) log probabilities of a row's choices at a state of one site, and its menu."""
+    structure = family.structure.site(site)
+    of_site = {name: value[site] for name, value in params.items()}
+    found = menu(structure, state, row)
+    given = Given(row, found.allowed, state.later.at[row].set(False), state.free)
+    return CONDITIONALS[family.kind](of_site, allowed_pairs(structure), given), found
+
+
+def allowed_pairs(structure: Structure) -> jax.Array:
+    """(n, C) the choices that the rows of a site have before any is made."""
+    n, m = structure.shape
+    if structure.edges is None:
+        return jnp.ones((n, m), bool)
+    return jnp.asarray(structure.edges)[:n, : structure.num_choices]
+
+
+def _draw_site(
+    family: Family, params: Params, orders: jax.Array, site: jax.Array, rng_key: jax.Array
+) -> jax.Array:
+    structure = family.structure.site(site)
+    n = structure.shape[0]
+
+    def step(state: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        row, key = inputs
+        log_probs, found = next_choice(family, params, site, state, row)
+        choice = jax.random.categorical(key, log_probs)
+        return choose(structure, state, row, found, choice), choice
+
+    order = orders[site]
+    _, choices = lax.scan(step, begin(structure), (order, jax.random.split(rng_key, n)))
+    return jnp.zeros(n, choices.dtype).at[order].set(choices)
+
+
+def _component_log_prob(family: Family, k: jax.Array, choices: jax.Array) -> jax.Array:
+    params, orders = family.component(k)
+    sites = jnp.arange(family.structure.num_sites)
+    of_sites = jax.vmap(lambda s: _site_log_prob(family, params, orders, s, choices[s]))
+    return jnp.sum(of_sites(sites))
+
+
+def _site_log_prob(
+    family: Family, params: Params, orders: jax.Array, site: jax.Array, choices: jax.Array
+) -> jax.Array:
+    """The states along the way do not depend on the parameters: first they, then all rows."""
+    structure = family.structure.site(site)
+    n = structure.shape[0]
+    of_site = {name: value[site] for name, value in params.items()}
+    pairs = allowed_pairs(structure)
+
+    def step(state: Any, row: jax.Array) -> tuple[Any, Given]:
+        found = menu(structure, state, row)
+        given = Given(row, found.allowed, state.later.at[row].set(False), state.free)
+        # An impossible choice has probability zero; what follows it only has to end.
+        possible = found.allowed[choices[row]]
+        choice = jnp.where(possible, choices[row], jnp.argmax(found.allowed))
+        return choose(structure, state, row, found, choice), given
+
+    def log_prob_of(given: Given) -> jax.Array:
+        return CONDITIONALS[family.kind](of_site, pairs, given)[choices[given.row]]
+
+    _, along = lax.scan(step, begin(structure), orders[site])
+    if n <= _AT_ONCE:
+        return jnp.sum(jax.vmap(log_prob_of)(along))
+    return jnp.sum(lax.map(jax.checkpoint(log_prob_of), along))

@@ -1,0 +1,149 @@
+"""Settings of fits with exact discrete families."""
+
+import dataclasses
+from typing import Any, Literal, NamedTuple, get_args
+
+from permvi._choices import one_of
+from permvi.inference.discrete.training import Training
+
+Correction = Literal["auto", "swor", "ht", "snis", "none"]
+Components = Literal["auto", "plain", "lookahead"]
+WarmStart = Literal["auto", "none", "rounding"]
+
+# Log-density evaluations of a fit from a linear stand-in, and of a mixture.
+_UNIMODAL_BUDGET = 10_000
+_MIXTURE_BUDGET = 40_000
+_NUM_COMPONENTS = 32
+# How much of the evaluations goes into training; the others go into weighted draws. A family that
+# starts at Sinkhorn marginals covers the posterior well enough, so that with many matchings more
+# draws help more than a better fit.
+_TRAINING_SHARE = 0.64
+_LITTLE_TRAINING_SHARE = 0.16
+_MIXTURE_TRAINING_SHARE = 0.45
+_FEW_ROWS = 8
+_SEARCH_SHARE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscreteOptions:
+    """How to fit; None leaves the choice to the recipe.
+
+    Attributes:
+        family: "lookahead" or "plain" conditionals (method "sequential" only); "auto" takes
+            look-ahead where a linear function explains the density, else plain ones.
+        num_components: Components of the mixture; by default one where a linear function explains
+            the density, else 32.
+        warm_start: "auto" starts at the Sinkhorn marginals of a linear stand-in if there is one,
+            "rounding" at the marginals of a relaxed fit, "none" near the uniform law.
+        num_steps: Training steps.
+        num_samples: Draws per step.
+        learning_rate: Of Adam.
+        correction: What the draws are weighted by: "swor" (distinct draws without replacement, one
+            component only), "ht" (distinct ones of independent draws), "snis" (plain importance
+            weights) or "none"; "auto" is "swor" for one component and "ht" for more.
+        num_draws: Draws after training.
+        search_evaluations: How many of them a search for modes that the family misses may take.
+        max_evaluations: The most log densities to evaluate in all.
+    """
+
+    family: Components = "auto"
+    num_components: int | None = None
+    warm_start: WarmStart = "auto"
+    num_steps: int | None = None
+    num_samples: int | None = None
+    learning_rate: float | None = None
+    correction: Correction = "auto"
+    num_draws: int | None = None
+    search_evaluations: int | None = None
+    max_evaluations: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("family", Components),
+            ("warm_start", WarmStart),
+            ("correction", Correction),
+        ):
+            one_of(name, getattr(self, name), get_args(kind))
+        least = {
+            "num_components": 1,
+            "num_steps": 0,
+            "num_samples": 2,
+            "num_draws": 1,
+            "search_evaluations": 0,
+            "max_evaluations": 1,
+        }
+        for name, smallest in least.items():
+            _check_whole(name, getattr(self, name), smallest)
+        rate = self.learning_rate
+        if rate is not None and not rate > 0:
+            raise ValueError(f"learning_rate must be positive, got {rate!r}.")
+        if self.correction == "swor" and (self.num_components or 1) > 1:
+            raise ValueError(
+                "correction must be 'ht', 'snis' or 'none' for more than one component, got 'swor'."
+            )
+
+
+class Recipe(NamedTuple):
+    """Options with nothing left open.
+
+    Attributes:
+        kind: Of the conditionals.
+        num_components: K.
+        training: How to train.
+        correction: "swor", "ht", "snis" or "none".
+        num_draws: Draws after training.
+        search_evaluations: For modes that the family misses.
+        max_evaluations: In all.
+    """
+
+    kind: str
+    num_components: int
+    training: Training
+    correction: str
+    num_draws: int
+    search_evaluations: int
+    max_evaluations: int
+
+
+def resolve(options: DiscreteOptions, kind: str | None, num_rows: int, *, linear: bool) -> Recipe:
+    """What the options mean for a density that a linear function explains, or for another one.
+
+    Args:
+        options: The user's.
+        kind: The conditionals, if the method fixes them.
+        num_rows: The number of items, of all sites together.
+        linear: Whether a linear function explains the density.
+    """
+    K = options.num_components or (1 if linear else _NUM_COMPONENTS)
+    unimodal = linear and K == 1
+    if kind is None:
+        automatic = "lookahead" if linear else "plain"
+        kind = automatic if options.family == "auto" else options.family
+    budget = options.max_evaluations or (_UNIMODAL_BUDGET if linear else _MIXTURE_BUDGET)
+    num_samples = options.num_samples or (16 if unimodal else 32)
+    if unimodal:
+        share = _TRAINING_SHARE if num_rows <= _FEW_ROWS else _LITTLE_TRAINING_SHARE
+    else:
+        share = _MIXTURE_TRAINING_SHARE
+    training = Training(
+        num_steps=int(share * budget) // num_samples
+        if options.num_steps is None
+        else options.num_steps,
+        num_samples=num_samples,
+        learning_rate=options.learning_rate or (0.05 if linear else 0.1),
+        inclusive_from=1.0 if unimodal else 0.5,
+        tempered_until=0.0 if linear else 0.6,
+    )
+    correction = options.correction
+    if correction == "auto":
+        correction = "swor" if K == 1 else "ht"
+    num_draws = options.num_draws or (2 * budget if correction == "ht" else budget)
+    search = options.search_evaluations
+    search = int(_SEARCH_SHARE * budget) if search is None else search
+    return Recipe(kind, K, training, correction, num_draws, search, budget)
+
+
+def _check_whole(name: str, value: Any, smallest: int) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and (not whole or value < smallest):
+        raise ValueError(f"{name} must be an integer of at least {smallest}, got {value!r}.")

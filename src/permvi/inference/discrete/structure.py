@@ -1,0 +1,145 @@
+"""What a row-by-row law may choose from: columns, being unmatched, and the graph behind it."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from permvi._assignment.masks import maximum_matching
+from permvi.inference.discrete import graph
+from permvi.inference.problem import Problem
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """The choices of S sites of n rows: C = m columns, and one more if rows may stay unmatched.
+
+    Attributes:
+        edges: (S, L, L) a square graph whose perfect matchings are the allowed matchings, in which
+            dummy columns stand for "unmatched" and dummy rows take unmatched columns; None if
+            every row may take every column that is left.
+        start: (S, L) a perfect matching of it, or None likewise.
+        shape: (n, m).
+        num_sites: S.
+        ground: Whether "unmatched" is a choice.
+    """
+
+    edges: Any
+    start: Any
+    shape: tuple[int, int] = dataclasses.field(metadata={"static": True})
+    num_sites: int = dataclasses.field(metadata={"static": True})
+    ground: bool = dataclasses.field(metadata={"static": True})
+
+    @property
+    def num_choices(self) -> int:
+        """C."""
+        return self.shape[1] + self.ground
+
+    def site(self, s: int | jax.Array) -> "Structure":
+        """One site, its arrays without the axis of sites."""
+        pick = lambda array: None if array is None else jnp.asarray(array)[s]  # noqa: E731
+        return dataclasses.replace(self, edges=pick(self.edges), start=pick(self.start))
+
+
+class State(NamedTuple):
+    """Where a row-by-row draw of one site stands.
+
+    Attributes:
+        free: (m,) the columns that are left.
+        later: (n,) the rows that are left.
+        holding: The matching that shows that the rest can be matched; None without a graph.
+    """
+
+    free: jax.Array
+    later: jax.Array
+    holding: graph.Holding | None
+
+
+class Menu(NamedTuple):
+    """What a row may choose.
+
+    Attributes:
+        allowed: (C,) booleans.
+        spare: A dummy column that "unmatched" stands for.
+        successor: As in `graph.Options`.
+    """
+
+    allowed: jax.Array
+    spare: jax.Array | None
+    successor: jax.Array | None
+
+
+def build_structure(problem: Problem) -> Structure:
+    """The choices of a problem, from its mask and from what may stay unmatched, on the host.
+
+    Raises:
+        ValueError: No matching is allowed.
+    """
+    n, m = problem.shape
+    S = problem.num_sites
+    partial = problem.row_unmatched is not None or problem.col_unmatched is not None
+    if problem.mask is None and not partial and n <= m:
+        return Structure(None, None, (n, m), S, ground=False)
+    pairs = np.ones((n, m), bool) if problem.mask is None else np.asarray(problem.mask)
+    rows = _may_stay(problem.row_unmatched, n, surplus=n > m)
+    cols = _may_stay(problem.col_unmatched, m, surplus=m > n)
+    pairs, rows, cols = (
+        np.broadcast_to(array, (S, *array.shape[-ndim:]))
+        for array, ndim in ((pairs, 2), (rows, 1), (cols, 1))
+    )
+    # Dummies are needed for as many as can stay unmatched: if one side has to be matched
+    # completely, that is what the other side has more of.
+    num_cols = 0 if not rows.any() else n if cols.any() else n - m
+    num_rows = 0 if not cols.any() else m if rows.any() else m - n
+    edges = np.ones((S, n + num_rows, m + num_cols), bool)
+    edges[:, :n, :m] = pairs
+    edges[:, :n, m:] = rows[:, :, None]
+    edges[:, n:, :m] = cols[:, None, :]
+    start = np.stack([maximum_matching(site) for site in edges]).astype(np.int32)
+    if (start >= edges.shape[2]).any() or edges.shape[1] != edges.shape[2]:
+        raise ValueError("mask must allow at least one matching, got one that allows none.")
+    return Structure(edges, start, (n, m), S, ground=num_cols > 0)
+
+
+def _may_stay(weights: Any, size: int, *, surplus: bool) -> np.ndarray:
+    if weights is None:
+        return np.full(size, surplus)
+    return np.asarray(weights) > -np.inf
+
+
+def begin(structure: Structure) -> State:
+    """The start of a draw of one site (see `Structure.site`)."""
+    n, m = structure.shape
+    holding = None if structure.start is None else graph.hold(structure.start)
+    return State(jnp.ones(m, bool), jnp.ones(n, bool), holding)
+
+
+def menu(structure: Structure, state: State, row: jax.Array) -> Menu:
+    """What a row of one site may choose so that the others can still be matched."""
+    if state.holding is None:
+        return Menu(state.free, None, None)
+    m = structure.shape[1]
+    found = graph.options(structure.edges, state.holding, row)
+    if not structure.ground:
+        return Menu(found.allowed[:m], None, found.successor)
+    # All dummy columns are alike; they count as one choice.
+    dummies = found.allowed[m:]
+    allowed = jnp.append(found.allowed[:m], dummies.any())
+    return Menu(allowed, m + jnp.argmax(dummies), found.successor)
+
+
+def choose(
+    structure: Structure, state: State, row: jax.Array, found: Menu, choice: jax.Array
+) -> State:
+    """The state after a row has made a choice that its menu allows."""
+    m = structure.shape[1]
+    # Out of bounds (the ground) is dropped.
+    free = state.free.at[choice].set(False, mode="drop")
+    later = state.later.at[row].set(False)
+    if state.holding is None or found.successor is None:
+        return State(free, later, None)
+    column = choice if found.spare is None else jnp.where(choice < m, choice, found.spare)
+    return State(free, later, graph.take(state.holding, row, column, found.successor))

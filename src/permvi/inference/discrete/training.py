@@ -1,0 +1,225 @@
+r"""Fitting a family to a log density that need not be differentiable.
+
+The exact discrete ELBO, :math:`E_q[\beta f(P) - \log q(P)]`, is climbed with score-function
+gradients :math:`\sum_s c_s \nabla \log q(P_s)`, where leaving one out makes the baseline (Kool et
+al. 2019): :math:`c_s = (r_s - \bar r) / (S - 1)` with :math:`r = \beta f - \log q`. It lets go of
+modes. For mixtures the second part of the training lowers the inclusive divergence KL(p || q)
+instead (reweighted wake-sleep; Bornschein and Bengio 2015), :math:`c = \text{softmax}(r) - 1/S`,
+which fills in what is there. :math:`\beta` rises from a value at which the target is soft.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from permvi.inference.discrete.density import log_density
+from permvi.inference.discrete.family import Family, draw, log_prob
+from permvi.inference.problem import Problem
+
+# Steps between two reports of progress.
+_CHUNK = 50
+# How far below the worst possible matching of a step an impossible one counts, in nats.
+_IMPOSSIBLE = 10.0
+
+# The choices (num, S, n) of one step -> their log densities (num,), on the host.
+HostDensity = Callable[[np.ndarray], np.ndarray]
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How to train: all of it is static.
+
+    Attributes:
+        num_steps: Steps.
+        num_samples: Draws per step, at least 2.
+        learning_rate: Of Adam, falling to zero like a cosine.
+        inclusive_from: The share of the steps after which the inclusive divergence takes over.
+        tempered_until: The share of the steps after which beta is one.
+    """
+
+    num_steps: int = 400
+    num_samples: int = 16
+    learning_rate: float = 0.05
+    inclusive_from: float = 1.0
+    tempered_until: float = 0.0
+
+
+class Trained(NamedTuple):
+    """A trained family and what was seen on the way.
+
+    Attributes:
+        family: The family.
+        elbo_trace: (steps,) means of ``f - log q`` over the draws of a step, untempered.
+        choices: (steps * samples, S, n) all draws.
+        log_densities: (steps * samples,) theirs.
+    """
+
+    family: Family
+    elbo_trace: jax.Array
+    choices: jax.Array
+    log_densities: jax.Array
+
+
+_OPTIMISER = optax.scale_by_adam(b1=0.9, b2=0.99)
+
+
+class _Carry(NamedTuple):
+    family: Family
+    optimiser: Any
+    step: jax.Array
+
+
+def train(
+    problem: Problem,
+    family: Family,
+    rng_key: jax.Array,
+    training: Training,
+    beta_start: Any,
+    on_progress: Progress | None = None,
+    evaluate: HostDensity | None = None,
+) -> Trained:
+    """Fit a family to a problem.
+
+    Args:
+        problem: The problem.
+        family: Where to start.
+        rng_key: A JAX key.
+        training: How.
+        beta_start: The first beta, if tempered.
+        on_progress: Called as ``on_progress(step, num_steps)`` now and then.
+        evaluate: The density on the host, for problems that are not traceable.
+    """
+    if training.num_steps == 0:
+        return _untrained(family)
+    if evaluate is None:
+        problems, families, betas = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf)[None], (problem, family, beta_start)
+        )
+        trained = train_batch(problems, families, rng_key[None], training, betas, on_progress)
+        return jax.tree.map(lambda leaf: leaf[0], trained)
+    carry, parts = _start(family), []
+    for step, key in enumerate(jax.random.split(rng_key, training.num_steps)):
+        choices = _draw(carry.family, key, training.num_samples)
+        values = evaluate(np.asarray(choices))
+        numbers = jnp.asarray(values, family.log_weights.dtype)
+        carry, elbo = _update(carry, choices, numbers, training, beta_start)
+        parts.append((elbo, choices, numbers))
+        if on_progress is not None and (step + 1) % _CHUNK == 0:
+            on_progress(step + 1, training.num_steps)
+    return _collect(carry.family, jax.tree.map(lambda *part: jnp.stack(part), *parts))
+
+
+def train_batch(
+    problems: Problem,
+    families: Family,
+    rng_keys: jax.Array,
+    training: Training,
+    beta_start: jax.Array,
+    on_progress: Progress | None = None,
+) -> Trained:
+    """`train` for many problems of one shape at once: all leaves have one more axis in front."""
+    if training.num_steps == 0:
+        return jax.vmap(_untrained)(families)
+    carry = _start_batch(families)
+    keys = jax.vmap(lambda key: jax.random.split(key, training.num_steps))(rng_keys)
+    parts = []
+    for start in range(0, training.num_steps, _CHUNK):
+        chunk = keys[:, start : start + _CHUNK]
+        carry, part = _advance(problems, carry, chunk, training, beta_start)
+        parts.append(part)
+        if on_progress is not None:
+            on_progress(start + chunk.shape[1], training.num_steps)
+    outputs = jax.tree.map(lambda *part: jnp.concatenate(part, axis=1), *parts)
+    return _collect_batch(carry.family, outputs)
+
+
+def _untrained(family: Family) -> Trained:
+    n, S = family.structure.shape[0], family.structure.num_sites
+    nothing = jnp.zeros(0, family.log_weights.dtype)
+    return Trained(family, nothing, jnp.zeros((0, S, n), jnp.int32), nothing)
+
+
+def _collect(family: Family, outputs: tuple[jax.Array, ...]) -> Trained:
+    elbo, choices, values = outputs
+    return Trained(family, elbo, choices.reshape(-1, *choices.shape[2:]), values.ravel())
+
+
+def _start(family: Family) -> _Carry:
+    return _Carry(family, _OPTIMISER.init(_trainable(family)), jnp.zeros((), jnp.int32))
+
+
+_start_batch = jax.jit(jax.vmap(_start))
+_collect_batch = jax.jit(jax.vmap(_collect))
+
+
+def _trainable(family: Family) -> Any:
+    return family.params, family.log_weights
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _advance(
+    problems: Problem, carry: _Carry, keys: jax.Array, training: Training, beta_start: jax.Array
+) -> tuple[_Carry, tuple[jax.Array, ...]]:
+    def one(problem: Problem, carry: _Carry, keys: jax.Array, beta_start: jax.Array) -> Any:
+        def step(carry: _Carry, key: jax.Array) -> Any:
+            choices = _draw(carry.family, key, training.num_samples)
+            values = log_density(problem, choices).astype(carry.family.log_weights.dtype)
+            carry, elbo = _update(carry, choices, values, training, beta_start)
+            return carry, (elbo, choices.astype(jnp.int32), values)
+
+        return lax.scan(step, carry, keys)
+
+    return jax.vmap(one)(problems, carry, keys, beta_start)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _draw(family: Family, rng_key: jax.Array, num: int) -> jax.Array:
+    return jax.vmap(lambda key: draw(family, key))(jax.random.split(rng_key, num))
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _update(
+    carry: _Carry, choices: jax.Array, values: jax.Array, training: Training, beta_start: Any
+) -> tuple[_Carry, jax.Array]:
+    """One step of Adam along the score-function gradient."""
+    family, optimiser, step = carry
+    num = training.num_samples
+
+    def log_q(trainable: Any) -> jax.Array:
+        moved = dataclasses.replace(family, params=trainable[0], log_weights=trainable[1])
+        return jax.vmap(lambda one: log_prob(moved, one))(choices)
+
+    log_probs, pull_back = jax.vjp(log_q, _trainable(family))
+    possible = values > -jnp.inf
+    worst = jnp.min(jnp.where(possible, values, jnp.inf))
+    finite = jnp.where(possible, values, jnp.where(jnp.isfinite(worst), worst, 0.0) - _IMPOSSIBLE)
+    part = step / training.num_steps
+    r = _beta(part, training, beta_start) * finite - log_probs
+    coefficients = jnp.where(
+        part < training.inclusive_from, (r - r.mean()) / (num - 1), jax.nn.softmax(r) - 1 / num
+    )
+    (gradient,) = pull_back(coefficients)
+    direction, optimiser = _OPTIMISER.update(gradient, optimiser)
+    rate = training.learning_rate * 0.5 * (1 + jnp.cos(jnp.pi * part))
+    params, log_weights = jax.tree.map(
+        lambda value, slope: (value + rate * slope).astype(value.dtype),
+        _trainable(family),
+        direction,
+    )
+    family = dataclasses.replace(family, params=params, log_weights=log_weights)
+    return _Carry(family, optimiser, step + 1), jnp.mean(finite - log_probs)
+
+
+def _beta(part: jax.Array, training: Training, beta_start: Any) -> Any:
+    """beta_start^(1 - part / tempered_until), which is one from ``tempered_until`` on."""
+    if training.tempered_until == 0:
+        return 1.0
+    return jnp.minimum(1.0, beta_start ** (1 - part / training.tempered_until))

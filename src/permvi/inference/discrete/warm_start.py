@@ -1,0 +1,203 @@
+r"""Where training starts: at the Sinkhorn marginals of a linear stand-in for the density, if any.
+
+With :math:`f(P) \approx \langle L, P \rangle`, look-ahead with :math:`A = B = \log
+\mathrm{Sinkhorn}(e^L)` is close to the posterior before any training.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from permvi.inference.discrete.family import Family
+from permvi.inference.discrete.structure import Structure
+from permvi.inference.problem import Problem
+from permvi.transforms.sinkhorn import log_sinkhorn
+
+# Least log marginal: what is less probable may as well be learnt.
+_LEAST = -60.0
+_SINKHORN_STEPS = 100
+# Share of the variance of log densities that a linear stand-in has to explain.
+_GOOD_FIT = 0.99
+# Ridge, relative to the largest singular value squared: permutations are rank-deficient predictors.
+_RIDGE = 1e-9
+# Noise of the logits of components that have nothing else to tell them apart.
+_NOISE = 0.01
+_LARGEST_STICK = 30.0
+
+
+def linear_table(problem: Problem, structure: Structure) -> np.ndarray:
+    """(S, n, C) log weights of the choices of a linear problem.
+
+    Matching a column saves the weight of leaving it unmatched.
+    """
+    (n, m), S = structure.shape, structure.num_sites
+    table = np.zeros((S, n, structure.num_choices))
+    table[..., :m] = np.asarray(problem.scores)
+    if problem.col_unmatched is not None:
+        weights = np.broadcast_to(problem.col_unmatched, (S, m))
+        table[..., :m] -= np.where(np.isfinite(weights), weights, 0.0)[:, None, :]
+    if structure.ground and problem.row_unmatched is not None:
+        weights = np.broadcast_to(problem.row_unmatched, (S, n))
+        table[..., m] = np.where(np.isfinite(weights), weights, 0.0)
+    return table
+
+
+def gradient_table(problem: Problem, structure: Structure) -> np.ndarray | None:
+    """(S, n, C) the gradient of the density at the barycentre, None if there is none."""
+    n, m = problem.shape
+    if problem.log_density is None or not problem.traceable or structure.ground:
+        return None
+    centre = jnp.full((structure.num_sites, n, m), 1.0 / m)
+    value = centre[0] if structure.num_sites == 1 else centre
+    slope = np.asarray(_slope(problem, value), np.float64).reshape(structure.num_sites, n, m)
+    return slope if np.isfinite(slope).all() else None
+
+
+@jax.jit
+def _slope(problem: Problem, X: jax.Array) -> jax.Array:
+    density: Any = problem.log_density
+    return jax.grad(lambda X: jnp.sum(density(problem.data, X)))(X)
+
+
+def regression_table(choices: np.ndarray, values: np.ndarray, num_choices: int) -> np.ndarray:
+    """(S, n, C) the linear function that fits log densities (num,) of choices (num, S, n) best."""
+    features = _one_hot(choices, num_choices)
+    centred = features - features.mean(axis=0)
+    u, s, vt = np.linalg.svd(centred, full_matrices=False)
+    shrunk = s / (s**2 + _RIDGE * s[0] ** 2)
+    weights = vt.T @ (shrunk * (u.T @ (values - values.mean())))
+    return weights.reshape(*choices.shape[1:], num_choices)
+
+
+def explains(table: np.ndarray, choices: np.ndarray, values: np.ndarray) -> bool:
+    """Whether a linear function explains log densities that it was not fitted to."""
+    if not np.isfinite(values).all():
+        return False
+    residual = values - _one_hot(choices, table.shape[-1]) @ table.ravel()
+    return bool(residual.var() <= (1 - _GOOD_FIT) * values.var())
+
+
+def find_table(
+    problem: Problem,
+    structure: Structure,
+    probe: Callable[[int], tuple[np.ndarray, np.ndarray]],
+    max_evaluations: int,
+) -> np.ndarray | None:
+    """A linear stand-in for a density: from its scores, its gradient, or by regression.
+
+    Args:
+        problem: The problem.
+        structure: Its choices.
+        probe: Draws so many random choices (num, S, n) and evaluates them, (num,).
+        max_evaluations: What a regression may cost.
+
+    Returns:
+        (S, n, C), or None if no linear function explains the density.
+    """
+    if problem.scores is not None:
+        return linear_table(problem, structure)
+    num_probes = 64
+    held_out = probe(num_probes)
+    table = gradient_table(problem, structure)
+    if table is not None and explains(table, *held_out):
+        return table
+    (n, _), S, C = structure.shape, structure.num_sites, structure.num_choices
+    num = 3 * S * n * C
+    if num > max_evaluations or not np.isfinite(held_out[1]).all():
+        return None
+    choices, values = probe(num)
+    if not np.isfinite(values).all():
+        return None
+    table = regression_table(choices, values, C)
+    return table if explains(table, *held_out) else None
+
+
+def log_marginals(structure: Structure, table: np.ndarray) -> np.ndarray:
+    """(S, n, C) log Sinkhorn marginals of the choices with log weights (S, n, C)."""
+    (n, m), C = structure.shape, structure.num_choices
+    edges = None if structure.edges is None else np.asarray(structure.edges)
+    size = m if edges is None else edges.shape[-1]
+    square = np.zeros((structure.num_sites, size, size))
+    square[:, :n, :m] = table[..., :m]
+    if structure.ground:
+        square[:, :n, m:] = table[..., m:]
+    found = np.asarray(_log_sinkhorn(square, edges), np.float64)
+    result = found[:, :n, :C].copy()
+    if structure.ground:
+        result[..., m] = np.logaddexp.reduce(found[:, :n, m:], axis=-1)
+    return np.clip(result, _LEAST, 0.0)
+
+
+@jax.jit
+def _log_sinkhorn(table: jax.Array, mask: jax.Array | None) -> jax.Array:
+    return log_sinkhorn(table.astype(jnp.result_type(float)), _SINKHORN_STEPS, mask)
+
+
+def initial_family(
+    structure: Structure,
+    kind: str,
+    num_components: int,
+    rng: np.random.Generator,
+    log_marginals: np.ndarray | None = None,
+) -> Family:
+    """A family at the given marginals, or near uniform with random row orders.
+
+    Args:
+        structure: What may be chosen.
+        kind: "plain", "lookahead" or "stick_breaking".
+        num_components: K.
+        rng: For orders and for noise that tells components apart.
+        log_marginals: (S, n, C), or None.
+    """
+    (n, _), S, C = structure.shape, structure.num_sites, structure.num_choices
+    shape = (num_components, S, n, C)
+    orders = rng.permuted(np.tile(np.arange(n), (num_components, S, 1)), axis=-1)
+    noise = _NOISE * rng.standard_normal(shape)
+    if log_marginals is None:
+        logits, later = noise, np.zeros(shape)
+    else:
+        # Certain rows first: what they take is no loss to the others.
+        entropy = -(np.exp(log_marginals) * log_marginals).sum(axis=-1)
+        orders[0] = np.argsort(entropy, axis=-1, kind="stable")
+        logits = later = np.tile(log_marginals, (num_components, 1, 1, 1))
+    if kind == "stick_breaking":
+        logits = noise + _sticks(orders, C) if log_marginals is None else _stick_logits(logits)
+    params = {"logits": logits, "later": later} if kind == "lookahead" else {"logits": logits}
+    dtype = jnp.result_type(float)
+    return Family(
+        {name: jnp.asarray(value, dtype) for name, value in params.items()},
+        jnp.zeros(num_components, dtype),
+        jnp.asarray(orders, jnp.int32),
+        structure,
+        kind,
+    )
+
+
+def uniform_family(structure: Structure) -> Family:
+    """One component of equal logits: uniform without a mask, and possible everywhere with one."""
+    (n, _), S, C = structure.shape, structure.num_sites, structure.num_choices
+    dtype = jnp.result_type(float)
+    orders = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (1, S, n))
+    logits = jnp.zeros((1, S, n, C), dtype)
+    return Family({"logits": logits}, jnp.zeros(1, dtype), orders, structure, "plain")
+
+
+def _sticks(orders: np.ndarray, num_choices: int) -> np.ndarray:
+    """(K, S, n, C) logits of sticks that leave about equal shares to what is left of a row."""
+    place = np.argsort(orders, axis=-1)[..., None]
+    column = np.arange(num_choices)
+    return -np.log(np.maximum(num_choices - 1 - np.maximum(place, column), 1))
+
+
+def _stick_logits(log_marginals: np.ndarray) -> np.ndarray:
+    """Log odds of taking a choice rather than a later one, from (..., C) log marginals."""
+    reverse = np.logaddexp.accumulate(log_marginals[..., ::-1], axis=-1)[..., ::-1]
+    beyond = np.concatenate([reverse[..., 1:], np.full_like(reverse[..., :1], _LEAST)], axis=-1)
+    return np.clip(log_marginals - beyond, -_LARGEST_STICK, _LARGEST_STICK)
+
+
+def _one_hot(choices: np.ndarray, num_choices: int) -> np.ndarray:
+    return np.eye(num_choices)[choices].reshape(len(choices), -1)
