@@ -1,0 +1,174 @@
+"""Method "mcmc": Metropolis-Hastings chains of swaps, with proposals from a fitted family."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from permvi._choices import one_of
+from permvi._methods.context import Context
+from permvi._methods.density import log_densities
+from permvi._methods.refusals import refuse_latents
+from permvi._task import Task
+from permvi.inference.discrete.density import as_perms
+from permvi.inference.discrete.family import Family, draw, log_prob
+from permvi.inference.discrete.options import DiscreteOptions
+from permvi.inference.discrete.run import run_discrete
+from permvi.inference.mcmc import (
+    MCMCOptions,
+    MCMCResult,
+    Proposal,
+    run_mcmc,
+    run_mcmc_batch,
+    summarise_chains,
+)
+from permvi.posterior import Posterior, diagnose
+from permvi.posterior.diagnostics import R_HAT_CHECK
+
+OPTIONS = (*(field.name for field in dataclasses.fields(MCMCOptions)), "proposal")
+
+_PROPOSALS = ("auto", "sequential", "none")
+_ADVICE = "try more steps, num_temperatures=5, or method='exact' if it is affordable"
+# Of the family that proposals come from, where the density is not linear.
+_MAX_FIT_EVALUATIONS = 10_000
+
+
+def run(task: Task, context: Context) -> Posterior:
+    """Chains of one problem.
+
+    Options are those of `MCMCOptions`, and ``proposal``: "auto" proposes whole matchings from a
+    row-by-row family that fits the model if that is linear, at no cost in evaluations; "sequential"
+    fits such a family to any model first; "none" leaves it at swaps.
+    """
+    refuse_latents(task, context.method)
+    options, report = _options(context), _report(context)
+    proposal, spent = _proposal(task, context)
+    result = run_mcmc(task.problem, context.rng_key, options, proposal, report)
+    return _posterior(task, result, spent)
+
+
+def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
+    """Chains of problems of one shape in one vmapped call; None if their shapes differ."""
+    for task in tasks:
+        refuse_latents(task, context.method)
+    problems = [task.problem for task in tasks]
+    if not all(problem.traceable for problem in problems) or not _alike(problems):
+        return None
+    options = _options(context)
+    found = [_proposal(task, context) for task in tasks]
+    families = [proposal.params for proposal, _ in found if proposal is not None]
+    if families and not (len(families) == len(tasks) and _alike(families)):
+        return None
+    first = found[0][0]
+    proposal = None if first is None else first._replace(params=_stacked(families))
+    results = run_mcmc_batch(
+        _stacked(problems), context.rng_key, options, proposal, _report(context)
+    )
+    return [
+        _posterior(task, result, spent)
+        for task, result, (_, spent) in zip(tasks, results, found, strict=True)
+    ]
+
+
+def _options(context: Context) -> MCMCOptions:
+    given = {name: value for name, value in context.options.items() if name != "proposal"}
+    return MCMCOptions(**given)
+
+
+def _report(context: Context) -> Callable[[int, int], None]:
+    return lambda done, total: context.progress(context.method, done, total)
+
+
+def _alike(trees: Sequence[Any]) -> bool:
+    """Whether pytrees have one structure and one shape, so that they can be stacked."""
+    leaves, structures = zip(*(jax.tree.flatten(tree) for tree in trees), strict=True)
+    shapes = [[np.shape(leaf) for leaf in part] for part in leaves]
+    return all(s == structures[0] for s in structures) and all(s == shapes[0] for s in shapes)
+
+
+def _stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *trees)
+
+
+def _proposal(task: Task, context: Context) -> tuple[Proposal | None, int]:
+    """Where whole matchings are proposed from, if anywhere, and what that cost in evaluations.
+
+    Sinkhorn marginals of a linear model make a row-by-row family with look-ahead that is close to
+    the posterior without any training, so it is always worth having.
+    """
+    wanted = context.options.get("proposal", "auto")
+    if not isinstance(wanted, str):
+        raise TypeError(f"proposal must be a name, got {wanted!r:.60}.")
+    one_of("proposal", wanted, _PROPOSALS)
+    problem = task.problem
+    linear = problem.scores is not None
+    if wanted == "none" or (wanted == "auto" and not linear):
+        return None, 0
+    options = DiscreteOptions(
+        num_steps=0 if linear else None,
+        correction="none",
+        num_draws=1,
+        search_evaluations=0,
+        max_evaluations=None if linear else _MAX_FIT_EVALUATIONS,
+    )
+
+    def evaluate(choices: np.ndarray) -> np.ndarray:
+        perms = np.asarray(as_perms(choices, problem))
+        return log_densities(problem, perms)
+
+    fitted = run_discrete(problem, context.rng_key, evaluate, options=options)
+    return Proposal(fitted.family, _draw, _log_prob), fitted.seen.num_evaluations
+
+
+def _draw(family: Family, rng_key: jax.Array) -> jax.Array:
+    choices = draw(family, rng_key)
+    perm = jnp.where(choices < family.structure.shape[1], choices, -1)
+    return perm[0] if family.structure.num_sites == 1 else perm
+
+
+def _log_prob(family: Family, perm: jax.Array) -> jax.Array:
+    n, m = family.structure.shape
+    choices = jnp.where(perm < 0, m, perm).reshape(family.structure.num_sites, n)
+    return log_prob(family, choices)
+
+
+def _posterior(task: Task, result: MCMCResult, spent: int) -> Posterior:
+    """The posterior of the draws, and of the densities that they have."""
+    full = task.restore(result.draws)
+    summary = summarise_chains(full, task.model.shape[1])
+    possible = result.log_densities > -np.inf
+    diagnostics = diagnose(
+        row_labels=task.labels[0],
+        advice=_ADVICE,
+        r_hat=summary.r_hat,
+        ess_per_draw=summary.ess_per_draw,
+        disagreement_by_row=summary.disagreement_by_row,
+        converged=bool(possible.all()) and summary.r_hat <= R_HAT_CHECK,
+        extras={f"acceptance_{kind}": np.array(rate) for kind, rate in result.acceptance.items()},
+    )
+    if not possible.any():
+        raise ValueError(
+            "chains must reach a matching of positive density after the warm-up, got none; try "
+            "more steps, or proposal='sequential'."
+        )
+    return Posterior.from_draws(
+        full[possible],
+        shape=task.model.shape,
+        mode=task.restore(result.mode),
+        log_evidence=_evidence_bound(result),
+        log_evidence_kind="bound",
+        diagnostics=diagnostics,
+        num_evaluations=result.num_evaluations + spent,
+    )
+
+
+def _evidence_bound(result: MCMCResult) -> float:
+    """Log of the sum of the densities of all distinct matchings that were kept, and of the mode."""
+    events = result.mode.shape
+    perms = np.concatenate([result.draws.reshape(-1, *events), result.mode[None]])
+    values = np.append(result.log_densities.ravel(), result.mode_log_density)
+    _, first = np.unique(perms.reshape(len(perms), -1), axis=0, return_index=True)
+    return float(np.logaddexp.reduce(values[first]))
