@@ -3,24 +3,32 @@
 from permvi._methods import exact
 from permvi._task import Task
 
+# The cost of a draw of a row-by-row family grows with the cube of the number of rows.
+_MAX_SEQUENTIAL = 64
+
 
 def choose(task: Task) -> str:
     """The name of the method for a task.
 
+    Exact where that takes seconds; families with exact probabilities up to 64 items; beyond that
+    relaxed families, or chains where the density is not known between permutations. Other latents
+    take a relaxed family.
+
     Raises:
-        ValueError: There is none yet.
+        ValueError: There is none.
     """
     if exact.affordable(task):
         return "exact"
     problem = task.problem
-    if problem.row_unmatched is not None or problem.col_unmatched is not None:
-        raise ValueError(
-            "model must be small enough for method 'exact' (see max_size) if items may stay "
-            "unmatched, got one that is too large; no approximate method takes it yet."
-        )
-    if problem.log_density is None:
-        raise ValueError(
-            "model must be a JAX function of matrices, or have few enough matchings to list them "
-            f"all, got another one of shape {problem.shape}; no method takes it yet."
-        )
-    return "rounding"
+    partial = problem.row_unmatched is not None or problem.col_unmatched is not None
+    relaxed = problem.log_density is not None and not partial
+    if problem.latents:
+        if not relaxed:
+            raise ValueError(
+                "model must match every item and be a JAX function of matrices if it has other "
+                f"latents, got one of shape {problem.shape} that is not; no method takes it yet."
+            )
+        return "rounding"
+    if problem.num_sites * max(problem.shape) <= _MAX_SEQUENTIAL:
+        return "sequential"
+    return "rounding" if relaxed else "mcmc"

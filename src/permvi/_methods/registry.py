@@ -3,10 +3,10 @@
 import importlib
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
-from html import escape
 from types import ModuleType
 
 from permvi._choices import one_of
+from permvi._tables import html_table, text_table
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,10 @@ class MethodTable(list[MethodInfo]):
     """A list of methods that prints as a table."""
 
     def __repr__(self) -> str:
-        header, rows = self._cells()
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (header, ["-" * width for width in widths], *rows)
-        ]
-        return "\n".join(lines)
+        return text_table(*self._cells())
 
     def _repr_html_(self) -> str:
-        header, rows = self._cells()
-        lines = [
-            "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) + "</tr>"
-            for tag, row in [("th", header), *(("td", row) for row in rows)]
-        ]
-        return f"<table>{''.join(lines)}</table>"
+        return html_table(*self._cells())
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         header = [field.name for field in fields(MethodInfo)]
@@ -100,6 +89,114 @@ _METHODS = {
                 reference="Linderman et al. 2018, section 3.2",
             ),
             "relaxed",
+        ),
+        (
+            MethodInfo(
+                name="sequential",
+                needs="any density on permutations",
+                gives="everything, with exact probabilities of its own and an evidence estimate",
+                masks=True,
+                partial=True,
+                cost="O(n^3) per draw, some 10,000 evaluations",
+                reference="Williams 1992; Kool et al. 2019, 2020",
+            ),
+            "discrete",
+        ),
+        (
+            MethodInfo(
+                name="stick_breaking_discrete",
+                needs="any density on permutations",
+                gives="everything, with exact probabilities of its own and an evidence estimate",
+                masks=True,
+                partial=True,
+                cost="O(n^2) per draw, some 10,000 evaluations",
+                reference="Linderman et al. 2018, at temperature zero",
+            ),
+            "discrete",
+        ),
+        (
+            MethodInfo(
+                name="mcmc",
+                needs="any density on permutations",
+                gives="draws",
+                masks=True,
+                partial=True,
+                cost="one evaluation, or one difference, per step",
+                reference="Diaconis 2009; Geyer 1991",
+            ),
+            "mcmc",
+        ),
+        (
+            MethodInfo(
+                name="map",
+                needs="any density on permutations; best if linear or quadratic",
+                gives="the most probable matching",
+                masks=True,
+                partial=False,
+                cost="O(n^3) per step and restart",
+                reference="Kuhn 1955; Vogelstein et al. 2015; Taillard 1991",
+            ),
+            "map",
+        ),
+        (
+            MethodInfo(
+                name="sinkhorn",
+                needs="linear scores",
+                gives="approximate marginals and evidence",
+                masks=True,
+                partial=False,
+                cost="O(n^2) per step",
+                reference="Sinkhorn 1964; Linial et al. 2000",
+            ),
+            "scaling",
+        ),
+        (
+            MethodInfo(
+                name="bethe",
+                needs="linear scores",
+                gives="approximate marginals and a bound on the evidence",
+                masks=True,
+                partial=False,
+                cost="O(n^2) per step",
+                reference="Chertkov et al. 2008; Vontobel 2013",
+            ),
+            "scaling",
+        ),
+        (
+            MethodInfo(
+                name="gumbel_sinkhorn",
+                needs="a JAX density of relaxed matrices",
+                gives="draws, a bound on the evidence",
+                masks=True,
+                partial=False,
+                cost="O(n^2) per step and sample",
+                reference="Mena et al. 2018",
+            ),
+            "gumbel_sinkhorn",
+        ),
+        (
+            MethodInfo(
+                name="naive",
+                needs="a JAX density of relaxed matrices, or linear scores",
+                gives="marginals of independent rows",
+                masks=True,
+                partial=False,
+                cost="O(n^2) per step and sample",
+                reference="Linderman et al. 2018, section 5",
+            ),
+            "naive",
+        ),
+        (
+            MethodInfo(
+                name="mallows",
+                needs="any density on permutations",
+                gives="draws of a Mallows model around the best matching",
+                masks=False,
+                partial=False,
+                cost="O(n) per draw, or a chain",
+                reference="Mallows 1957; Diaconis 1988",
+            ),
+            "mallows",
         ),
     )
 }

@@ -5,6 +5,7 @@ algorithms handle doubly-stochastic sites like any other constrained ones.
 """
 
 from permvi.distributions.constraints import birkhoff as birkhoff
+from permvi.distributions.mallows import Mallows as Mallows
 from permvi.distributions.rounding import ROUNDING_SCALE_BOUNDS as ROUNDING_SCALE_BOUNDS
 from permvi.distributions.rounding import Rounding as Rounding
 from permvi.distributions.stick_breaking import (

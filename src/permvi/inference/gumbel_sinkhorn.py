@@ -1,0 +1,231 @@
+r"""Variational inference with Gumbel-Sinkhorn matrices (Mena et al. 2018).
+
+.. math:: X = \mathrm{Sinkhorn}((\log\alpha + G) / \tau), \qquad G_{ij} \sim \mathrm{Gumbel}(0, 1)
+
+The density of X is not known. The authors compare the *noise* instead: the divergence of
+:math:`(\log\alpha + G)/\tau` from :math:`G/\tau_0` is at least that of the matrices made of them,
+and with :math:`r = \tau_0/\tau` each entry adds
+
+.. math:: \mathrm{KL} = -\log r + \gamma (r - 1) + r \log\alpha_{ij}
+          + \Gamma(1 + r)\, e^{-r \log\alpha_{ij}} - 1.
+
+Permutations are drawn in the limit of zero temperature, the *Gumbel-Matching* distribution:
+:math:`\arg\max_P \langle P, \log\alpha + G \rangle`.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+
+from permvi import assignment, transforms
+from permvi.distributions._arguments import positive_int
+from permvi.inference.pathwise import Progress, ascend
+from permvi.inference.vi.prepare import RelaxedProblem
+from permvi.inference.vi.schedules import exponential
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GumbelSinkhornOptions:
+    """How to fit.
+
+    The default temperature did best of 1/2, 1 and 2 on 80 matching problems of 6 points.
+
+    Attributes:
+        temperature: The temperature at the end of the fit.
+        temperature_start: Where it starts; it falls exponentially over the first half of the steps.
+        prior_temperature: That of the prior's noise.
+        sinkhorn_steps: Normalisations of rows and columns.
+        learning_rate: Of Adam, at the start.
+        num_steps: Number of steps, rounded up to whole chunks.
+        num_samples: Monte Carlo samples of the ELBO in each step.
+        num_restarts: Independent fits, of which the one with the best ELBO is kept.
+        start_spread: Standard deviation of the random start around equal entries.
+        num_draws: Permutations drawn from each restart.
+    """
+
+    temperature: float = 2.0
+    temperature_start: float = 2.0
+    prior_temperature: float = 1.0
+    sinkhorn_steps: int = 20
+    learning_rate: float = 0.1
+    num_steps: int = 500
+    num_samples: int = 8
+    num_restarts: int = 4
+    start_spread: float = 0.1
+    num_draws: int = 2000
+
+    def __post_init__(self) -> None:
+        counts = ("sinkhorn_steps", "num_steps", "num_samples", "num_restarts", "num_draws")
+        for name in counts:
+            positive_int(name, getattr(self, name))
+        for name in ("temperature", "temperature_start", "prior_temperature", "learning_rate"):
+            value = getattr(self, name)
+            if not 0 < value < np.inf:
+                raise ValueError(f"{name} must be a positive number, got {value!r:.60}.")
+        if not 0 <= self.start_spread < np.inf:
+            raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r:.60}.")
+
+
+class _Numbers(NamedTuple):
+    """What a compiled fit takes as input; other values compile nothing."""
+
+    temperature_start: jax.Array
+    temperature: jax.Array
+    prior_temperature: jax.Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PathwiseResult:
+    """A fit by pathwise gradients, as draws of permutations.
+
+    Attributes:
+        draws: (num_draws, n) or (num_draws, S, n) of the best restart, -1 for rows left over.
+        marginals: (restarts, n, m) or (restarts, S, n, m) frequencies of every restart.
+        elbo_trace: (restarts, steps) relaxed ELBOs, or None where nothing was optimised.
+        best_restart: The restart with the highest ELBO at the end.
+        converged: Whether its ELBO had stopped rising.
+        num_evaluations: How often the log density was evaluated.
+        params: The parameters of each restart.
+        vertex_distance: None: draws are not roundings of relaxed matrices.
+        latents: None of them.
+    """
+
+    draws: np.ndarray
+    marginals: np.ndarray
+    elbo_trace: np.ndarray | None
+    best_restart: int
+    converged: bool
+    num_evaluations: int
+    params: np.ndarray
+    vertex_distance: None = None
+    latents: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class _RelaxedElbo:
+    """The relaxed ELBO with the divergence of the noise."""
+
+    num_samples: int
+    sinkhorn_steps: int
+
+    def __call__(
+        self,
+        log_alpha: jax.Array,
+        problem: RelaxedProblem,
+        numbers: _Numbers,
+        fraction: jax.Array,
+        key: jax.Array,
+    ) -> jax.Array:
+        tau = exponential(
+            jnp.minimum(2 * fraction, 1.0), numbers.temperature_start, numbers.temperature
+        )
+        noise = jax.random.gumbel(key, (self.num_samples, *log_alpha.shape), log_alpha.dtype)
+        X = transforms.sinkhorn((log_alpha + noise) / tau, self.sinkhorn_steps, problem.mask)
+        n, m = problem.shape
+        X = X[..., :n, :m] if problem.num_sites > 1 else X[:, 0, :n, :m]
+        values = jax.vmap(functools.partial(problem.log_density, problem.data))(X)
+        divergence = noise_divergence(log_alpha, tau, numbers.prior_temperature)
+        if problem.mask is not None:
+            divergence = jnp.where(problem.mask, divergence, 0.0)
+        return jnp.mean(values) - jnp.sum(divergence)
+
+
+def noise_divergence(log_alpha: jax.Array, tau: Any, prior_tau: Any) -> jax.Array:
+    """KL from ``G / prior_tau`` to ``(log_alpha + G) / tau`` for Gumbel noise G, elementwise."""
+    r = jnp.asarray(prior_tau / tau)
+    grown = jnp.exp(gammaln(1 + r) - r * log_alpha)
+    return -jnp.log(r) + np.euler_gamma * (r - 1) + r * log_alpha + grown - 1
+
+
+def fit_gumbel_sinkhorn(
+    problems: RelaxedProblem,
+    rng_key: jax.Array,
+    options: GumbelSinkhornOptions | None = None,
+    on_progress: Progress | None = None,
+) -> list[PathwiseResult]:
+    """Fit problems of one shape at once and draw permutations.
+
+    Args:
+        problems: Made by `permvi.inference.vi.prepare.prepare`, with an axis over problems in front
+            of all leaves. Other latents are not looked at.
+        rng_key: A JAX random key.
+        options: Settings.
+        on_progress: Called as ``on_progress(step, total, elbo)``.
+
+    Returns:
+        One result for each problem.
+    """
+    options = options or GumbelSinkhornOptions()
+    key_start, key_fit, key_draw = jax.random.split(rng_key, 3)
+    num_problems = jax.tree.leaves(problems)[0].shape[0]
+    size = max(problems.shape)
+    shape = (num_problems, options.num_restarts, problems.num_sites, size, size)
+    ascent = ascend(
+        _RelaxedElbo(options.num_samples, options.sinkhorn_steps),
+        options.start_spread * jax.random.normal(key_start, shape),
+        problems,
+        _Numbers(*(jnp.asarray(getattr(options, name), float) for name in _Numbers._fields)),
+        key_fit,
+        num_steps=options.num_steps,
+        learning_rate=options.learning_rate,
+        on_progress=on_progress,
+    )
+    mask = None if problems.mask is None else np.asarray(problems.mask)
+    results = []
+    for b in range(num_problems):
+        log_alpha = np.asarray(ascent.params[b])
+        key = jax.random.fold_in(key_draw, b)
+        perms = draw_matchings(
+            log_alpha, key, options.num_draws, None if mask is None else mask[b], problems.shape
+        )
+        results.append(
+            pathwise_result(
+                perms,
+                problems,
+                elbo_trace=ascent.elbo_trace[b],
+                best_restart=int(ascent.best[b]),
+                converged=bool(ascent.converged[b]),
+                num_evaluations=ascent.elbo_trace[b].size * options.num_samples,
+                params=log_alpha,
+            )
+        )
+    return results
+
+
+def draw_matchings(
+    log_alpha: np.ndarray,
+    rng_key: jax.Array,
+    num: int,
+    mask: np.ndarray | None,
+    shape: tuple[int, int],
+) -> np.ndarray:
+    """Draws (..., num, S, n) of the Gumbel-Matching distribution of (..., S, N, N) parameters.
+
+    Args:
+        log_alpha: The parameters of squares of size N = max(n, m).
+        rng_key: A JAX random key.
+        num: How many.
+        mask: (N, N) or (S, N, N), True where allowed, or None.
+        shape: (n, m).
+    """
+    fits = log_alpha.shape[:-3]
+    table = log_alpha.shape[-3:]
+    noise = np.asarray(jax.random.gumbel(rng_key, (*fits, num, *table)))
+    perturbed = log_alpha[..., None, :, :, :] + noise
+    n, m = shape
+    perms = np.asarray(assignment.solve(perturbed, mask))[..., :n]
+    return np.where(perms < m, perms, -1)
+
+
+def pathwise_result(perms: np.ndarray, problem: RelaxedProblem, **fields: Any) -> PathwiseResult:
+    """The result of one problem from draws (restarts, num, S, n)."""
+    columns = [(perms == j).mean(axis=1) for j in range(problem.shape[1])]
+    marginals, draws = np.stack(columns, axis=-1), perms[fields["best_restart"]]
+    if problem.num_sites == 1:
+        marginals, draws = marginals[:, 0], draws[:, 0]
+    return PathwiseResult(draws=draws, marginals=marginals, **fields)
