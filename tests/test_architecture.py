@@ -15,14 +15,14 @@ SOURCE = ROOT / "src" / "permvi"
 
 # Lowest first. A module may import from its own layer's package and from lower layers.
 LAYERS = [
-    ["_version", "_checks", "_choices", "_files", "_numerics"],
+    ["_version", "_checks", "_choices", "_files", "_numerics", "_reduction", "_tables"],
     ["permutations"],
     ["_assignment", "assignment"],
     ["transforms"],
     ["distributions"],
     ["metrics", "models", "inference"],
     ["posterior"],
-    ["_reduction", "_task", "_methods", "_fit"],
+    ["_task", "_methods", "_fit", "_compare"],
     ["_figures", "plots", "report"],
     ["datasets", "experiments"],
     ["_cli", "cli"],

@@ -304,11 +304,6 @@ class Quadratic:
             "the log density must be finite for some matching",
         ),
         (
-            lambda: pv.fit(lambda perm: 0.0, n=12, input="perm", jax=False),
-            ValueError,
-            "no method takes it yet",
-        ),
-        (
             lambda: pv.fit(lambda perm: 0.0, "exact", n=12, input="perm", jax=False),
             ValueError,
             "enumeration takes at most 2,000,000 matchings",

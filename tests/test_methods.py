@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi._methods import coverage, registry, relaxed
+from permvi._methods import auto, coverage, registry, relaxed
 from permvi._task import prepare
 from permvi.inference.vi import loop
 
@@ -173,6 +173,25 @@ def test_doubts_are_warnings_in_the_name_of_the_caller(monkeypatch):
 def test_unknown_options_get_a_suggestion():
     with pytest.raises(ValueError, match=r"options of method 'rounding' .* mean 'num_steps'"):
         pv.fit(points(), "rounding", num_step=3)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (pv.models.LinearMatching(np.zeros((30, 30))), "sequential"),
+        (pv.models.LinearMatching(np.zeros((70, 70))), "rounding"),
+        (
+            pv.models.LinearMatching(np.zeros((70, 70)), row_unmatched=0.0, col_unmatched=0.0),
+            "mcmc",
+        ),
+        (pv.models.CallableModel(lambda perm: 0.0, 12, "perm", jax=False), "sequential"),
+        (pv.models.CallableModel(lambda perm: 0.0, 80, "perm", jax=False), "mcmc"),
+        (pv.models.PointMatching(np.zeros((40, 2)), np.zeros((40, 2)), None), "rounding"),
+        (pv.models.LinearMatching(np.zeros((12, 12))), "exact"),
+    ],
+)
+def test_the_automatic_choice(model, name):
+    assert auto.choose(prepare(model)) == name
 
 
 def test_the_table_of_methods():

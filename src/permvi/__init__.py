@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from permvi import plots as plots
     from permvi import posterior as posterior
     from permvi import transforms as transforms
+    from permvi._compare import compare as compare
     from permvi._fit import FitWarning as FitWarning
     from permvi._fit import fit as fit
     from permvi._fit import fit_many as fit_many
@@ -41,6 +42,7 @@ _HOMES = {
     "AutoPermutation": "permvi.inference.guides",
     "FitWarning": "permvi._fit",
     "Posterior": "permvi.posterior",
+    "compare": "permvi._compare",
     "fit": "permvi._fit",
     "fit_many": "permvi._fit",
     "load": "permvi.posterior",

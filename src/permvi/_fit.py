@@ -59,7 +59,7 @@ def fit(
     """
     methods.check_method(method)
     start = time.perf_counter()
-    task = prepare(_as_model(model, n=n, input=input, jax=jax))
+    task = prepare(as_model(model, n=n, input=input, jax=jax))
     name, context = _context(task, method, _seed(seed), options, progress)
     found = settled(task) or methods.engine(name).run(task, context)
     posterior = _complete(found, task, context, method, time.perf_counter() - start)
@@ -89,7 +89,7 @@ def fit_many(
         is an equal share.
     """
     methods.check_method(method)
-    tasks = [prepare(_as_model(model)) for model in models]
+    tasks = [prepare(as_model(model)) for model in models]
     if not tasks:
         return []
     start = time.perf_counter()
@@ -124,8 +124,8 @@ def _context(
     return name, Context(name, seed, options, progress or silent)
 
 
-def _as_model(model: Any, **of_function: Any) -> Any:
-    """The model itself, or that of a function."""
+def as_model(model: Any, **of_function: Any) -> Any:
+    """The model itself, or that of a function (with ``n``, ``input`` and ``jax``)."""
     if isinstance(model, Model):
         given = [name for name, value in of_function.items() if value is not None]
         if given:
