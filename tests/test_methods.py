@@ -5,6 +5,7 @@ Every case has four items left to match, so that a method compiles few shapes.
 
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -234,18 +235,44 @@ def test_a_collapsed_family_is_found_out():
     assert found.log_evidence_bound == pytest.approx(exact, abs=1e-3)
 
 
-@pytest.mark.parametrize("shape", [(3, 3), (2, 4), (4, 2)])
-def test_neighbours_differ_by_one_change(shape):
-    n, m = shape
-    mask = np.ones(shape, bool)
-    mask[0, 0] = False
-    start = np.full(n, -1)
-    start[: min(n, m)] = np.arange(m)[::-1][: min(n, m)]
-    problem = prepare(pv.models.LinearMatching(np.zeros(shape), mask=mask)).problem
-    around = coverage.neighbours(problem, start[None])
-    assert (around != start).any()
-    for perm in around:
-        matched = perm[perm >= 0]
-        assert len(set(matched)) == len(matched) == min(n, m)
-        assert (perm != start).sum() <= 2
-        assert perm[0] != 0
+def test_a_search_that_knows_everything_is_closed(rng):
+    problem = prepare(pv.models.LinearMatching(rng.normal(size=(5, 5)))).problem
+    found = coverage.examine(problem, np.arange(5)[None])
+    exact = pv.fit(pv.models.LinearMatching(np.asarray(problem.scores)), "exact")
+    assert found.closed
+    # At most two percent of the mass is on matchings whose neighbours were not looked at.
+    np.testing.assert_allclose(found.log_evidence_bound, exact.log_evidence, atol=0.02)
+    np.testing.assert_array_equal(found.mode, exact.mode)
+
+
+def test_a_search_finds_modes_that_the_draws_have_not():
+    """Two far modes, and draws of one of them only."""
+    ends = np.stack([np.arange(8), np.arange(8)[::-1]])
+    model = pv.models.CallableModel(
+        lambda perm: jnp.max(-6.0 * (perm[None] != ends).sum(axis=-1)), 8, "perm"
+    )
+    found = coverage.examine(prepare(model).problem, np.tile(ends[0], (100, 1)))
+    assert {tuple(perm) for perm in ends} <= {tuple(perm) for perm in found.perms}
+    assert found.evidence_gap == pytest.approx(np.log(2), abs=1e-3)
+
+
+def test_a_flat_posterior_is_not_closed():
+    problem = prepare(pv.models.LinearMatching(np.zeros((12, 12)))).problem
+    found = coverage.examine(problem, np.arange(12)[None])
+    assert not found.closed
+
+
+@pytest.mark.parametrize("name", ["map", "sinkhorn", "bethe", "mallows", "naive"])
+def test_approximations_are_trusted_where_they_are_right(name):
+    """One matching holds nearly all the mass: everything finds it, and says that this is all."""
+    scores = 12.0 * np.eye(4)[TRUTH]
+    posterior = pv.fit(pv.models.LinearMatching(scores), name)
+    exact = pv.fit(pv.models.LinearMatching(scores), "exact")
+    assert posterior.diagnostics.verdict == "trust"
+    np.testing.assert_allclose(posterior.marginals, exact.marginals, atol=0.01)
+    flat = fit(pv.models.LinearMatching(scores / 20), name)
+    exact = pv.fit(pv.models.LinearMatching(scores / 20), "exact")
+    error = 0.5 * np.abs(flat.marginals - exact.marginals).sum(axis=1)
+    np.testing.assert_allclose(flat.diagnostics.bias_by_row, error, atol=0.02)
+    if name == "map":
+        assert flat.diagnostics.verdict == "do not trust"

@@ -2,8 +2,10 @@
 
 The probabilities of rounded draws are not known, only their frequencies. Weights of density over
 frequency tell how well the draws follow the density where they are, and nothing of what they miss.
-So the neighbours of the most frequent draws are looked at as well: a family that has collapsed onto
-one permutation of several is found out by the mass beside it.
+So a search that knows nothing of the fit climbs from random matchings to modes, and the matchings
+around the most probable ones are looked at as well, and those around them, until hardly any mass is
+left on matchings whose neighbours are unknown. Then the set is *closed*: it holds practically all
+there is, and what a fit says can be compared with it.
 """
 
 from typing import NamedTuple
@@ -11,11 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi._methods.density import log_densities
+from permvi.inference.map.hill_climbing import Memory, hill_climb
+from permvi.inference.map.neighbours import Neighbourhood
+from permvi.inference.map.starts import random_matchings
 from permvi.inference.problem import Problem
 
-# How many neighbours are looked at, at most, unless one draw alone has more.
-_MAX_NEIGHBOURS = 20_000
-# What a neighbour that was never drawn counts as, in draws.
+# How many matchings are looked at beside the draws, at most; fewer if each is a call to the host.
+_MAX_EVALUATIONS = 20_000
+_MAX_HOST_EVALUATIONS = 5_000
+# The share of them that climbs from random matchings may take, and how many climbs.
+_CLIMB_SHARE = 0.25
+_MAX_CLIMBS = 16
+# The share of the mass on matchings with unknown neighbours below which a set is closed.
+_OPEN_SHARE = 0.02
+# Neighbours that are evaluated at once.
+_BATCH = 4096
+# What a matching that was never drawn counts as, in draws.
 _UNSEEN_COUNT = 0.5
 
 
@@ -25,11 +38,12 @@ class Coverage(NamedTuple):
     Attributes:
         ess_per_draw: Effective sample size per draw.
         log_evidence_bound: Log of the sum of all densities seen, which the evidence exceeds.
-        evidence_gap: How much of that the neighbours add to the draws' own sum: zero if the draws
-            hold all the mass there is around them.
+        evidence_gap: How much of that the others add to the draws' own sum: zero if the draws hold
+            all the mass that was found.
         mode: (n,) or (S, n) the matching of largest density seen.
-        perms: (num, n) or (num, S, n) the distinct matchings seen, draws and neighbours.
+        perms: (num, n) or (num, S, n) the distinct matchings seen.
         log_densities: (num,) theirs.
+        closed: Whether they hold practically all there is, as far as a search can tell.
     """
 
     ess_per_draw: float
@@ -38,26 +52,32 @@ class Coverage(NamedTuple):
     mode: np.ndarray
     perms: np.ndarray
     log_densities: np.ndarray
+    closed: bool
 
 
 def examine(problem: Problem, draws: np.ndarray) -> Coverage:
     """Compare draws (num, n) or (num, S, n) of a problem without latents with its density."""
-    perms, counts = np.unique(draws, axis=0, return_counts=True)
-    around = neighbours(problem, perms[np.argsort(-counts, kind="stable")])
-    both = np.concatenate([perms, around])
-    seen, first = np.unique(both, axis=0, return_index=True)
-    drawn = first < len(perms)
-    frequencies = np.full(len(seen), _UNSEEN_COUNT)
-    frequencies[drawn] = counts[first[drawn]]
-    log_p = log_densities(problem, seen)
-    bound, of_draws = (float(np.logaddexp.reduce(part)) for part in (log_p, log_p[drawn]))
+    n, S = problem.shape[0], problem.num_sites
+    drawn, counts = np.unique(draws.reshape(-1, S, n).astype(np.int64), axis=0, return_counts=True)
+    limit = _MAX_EVALUATIONS if problem.traceable else _MAX_HOST_EVALUATIONS
+    memory = Memory(lambda perms: log_densities(problem, perms), limit + len(drawn))
+    places = memory.look_up(drawn)
+    hood = _neighbourhood(problem)
+    if hood.num_swaps * S <= limit // 4:
+        _climb(problem, memory, hood, int(_CLIMB_SHARE * limit))
+    closed = _close(memory, hood)
+    log_p = memory.values
+    frequencies = np.full(len(log_p), _UNSEEN_COUNT)
+    frequencies[places] = counts
+    bound, of_draws = (float(np.logaddexp.reduce(part)) for part in (log_p, log_p[places]))
     return Coverage(
         ess_per_draw(log_p, frequencies / len(draws)),
         bound,
         bound - of_draws if of_draws > -np.inf else np.inf,
-        seen[np.argmax(log_p)],
-        seen,
+        memory.perms[np.argmax(log_p)],
+        memory.perms,
         log_p,
+        closed,
     )
 
 
@@ -78,55 +98,48 @@ def ess_per_draw(log_p: np.ndarray, frequencies: np.ndarray) -> float:
     return min(1.0, float(p.sum() ** 2 / (p**2 / frequencies).sum()))
 
 
-def neighbours(problem: Problem, perms: np.ndarray) -> np.ndarray:
-    """Matchings that differ from the first of ``perms`` in one site by a swap or a free column.
-
-    Args:
-        problem: For its shape and mask.
-        perms: (num, n) or (num, S, n), the most important first.
-
-    Returns:
-        (count, n) or (count, S, n) allowed matchings, with repeats.
-    """
-    (n, m), S = problem.shape, problem.num_sites
-    size = max(n, m)
-    # Free columns belong to rows beyond the last, so that all changes are swaps.
-    i, k = np.triu_indices(size, 1)
-    i, k = i[i < n], k[i < n]
-    if len(i) == 0:
-        return perms[:0]
-    bases = perms[: max(1, _MAX_NEIGHBOURS // (S * len(i)))].reshape(-1, S, n)
-    padded = np.stack([[_complete(site, size, m) for site in base] for base in bases])
-    found = []
-    for s in range(S):
-        swapped = np.repeat(padded[:, None], len(i), axis=1)
-        pair = np.arange(len(i))
-        swapped[:, pair, s, i] = padded[:, s, k]
-        swapped[:, pair, s, k] = padded[:, s, i]
-        found.append(swapped.reshape(-1, S, size)[..., :n])
-    columns = np.concatenate(found)
-    columns = np.where(columns < m, columns, -1)
-    if problem.mask is not None:
-        columns = columns[_allowed(np.asarray(problem.mask), columns)]
-    return columns.reshape(-1, *perms.shape[1:])
+def _neighbourhood(problem: Problem) -> Neighbourhood:
+    mask = True if problem.mask is None else np.asarray(problem.mask)
+    sites = () if problem.num_sites == 1 else (problem.num_sites,)
+    return Neighbourhood(np.broadcast_to(mask, (*sites, *problem.shape)))
 
 
-def _complete(perm: np.ndarray, size: int, num_cols: int) -> np.ndarray:
-    """A matching as a permutation of ``size``: numbers from ``num_cols`` on mean unmatched."""
-    full = np.full(size, -1)
-    full[: len(perm)] = perm
-    unused = np.setdiff1d(np.arange(num_cols), perm)
-    spare = np.arange(num_cols, size)
-    rows = np.flatnonzero(full < 0)
-    # Given rows that are unmatched stay so; rows beyond the last take the unused columns.
-    given, beyond = rows[rows < len(perm)], rows[rows >= len(perm)]
-    full[given], full[beyond] = spare[: len(given)], unused[: len(beyond)]
-    return full
+def _climb(problem: Problem, memory: Memory, hood: Neighbourhood, budget: int) -> None:
+    """Climb from random matchings; what the climbs see stays in the memory."""
+    num_rows = hood.num_sites * hood.num_rows
+    num = min(_MAX_CLIMBS, budget // max(1, hood.num_swaps * num_rows))
+    if num == 0:
+        return
+    mask = None if problem.mask is None else np.asarray(problem.mask)
+    sites = () if problem.num_sites == 1 else (problem.num_sites,)
+    rng = np.random.default_rng(0)
+    starts = random_matchings(num, (*sites, *problem.shape), mask, rng)
+    kept, memory.left = memory.left, min(memory.left, budget)
+    granted = memory.left
+    hill_climb(memory, starts, hood)
+    memory.left += kept - granted
 
 
-def _allowed(mask: np.ndarray, perms: np.ndarray) -> np.ndarray:
-    """(num,) whether the mask allows matchings (num, S, n)."""
-    table = np.broadcast_to(mask, (perms.shape[1], *mask.shape[-2:]))
-    sites, rows = np.ogrid[: perms.shape[1], : perms.shape[2]]
-    chosen = table[sites, rows, np.maximum(perms, 0)] | (perms < 0)
-    return chosen.all(axis=(1, 2))
+def _close(memory: Memory, hood: Neighbourhood) -> bool:
+    """Look around the most probable matchings until the others hold hardly any mass."""
+    known = np.zeros(0, bool)
+    together = max(1, _BATCH // max(1, hood.num_swaps * hood.num_sites))
+    while True:
+        values = memory.values
+        known = np.pad(known, (0, len(values) - len(known)))
+        largest = values.max()
+        if largest == -np.inf:
+            return False
+        p = np.exp(values - largest)
+        unknown = np.where(known, 0.0, p)
+        if unknown.sum() <= _OPEN_SHARE * p.sum():
+            return True
+        if memory.left <= 0 or hood.num_swaps > memory.left:
+            return False
+        best = np.argsort(-unknown, kind="stable")[:together]
+        best = best[unknown[best] > 0]
+        perms = memory.perms[best].reshape(len(best), hood.num_sites, hood.num_rows)
+        padded = hood.padded(perms)
+        for site in range(hood.num_sites):
+            memory.look_up(hood.plain(hood.around(padded, site)[0]))
+        known[best] = True

@@ -7,6 +7,7 @@ import numpy as np
 
 from permvi._methods.context import Context
 from permvi._methods.density import log_densities
+from permvi._methods.exact import count_all
 from permvi._methods.refusals import refuse_latents
 from permvi._methods.stacking import alike
 from permvi._task import Task
@@ -89,7 +90,10 @@ def _posterior(task: Task, result: DiscreteResult, extra_evaluations: int) -> Po
     mode = np.asarray(as_perms(seen.choices[np.argmax(seen.values)], task.problem))
     corrected = result.recipe.correction != "none"
     errors = task.in_all_rows(total_variation_error(weighted, task.problem.shape[1]))
+    # Every matching was evaluated and counts in full.
+    complete = not weighted.variances.any() and len(seen) >= count_all(task.problem)
     diagnostics = diagnose(
+        exact=corrected and complete,
         row_labels=task.labels[0],
         advice=_ADVICE,
         ess_per_draw=weighted.ess_per_draw,

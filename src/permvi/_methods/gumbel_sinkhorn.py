@@ -12,7 +12,7 @@ import numpy as np
 
 from permvi._methods.context import Context
 from permvi._methods.refusals import refuse_latents, refuse_partial
-from permvi._methods.relaxed import _posterior
+from permvi._methods.relaxed import posterior_of
 from permvi._methods.stacking import alike, stack
 from permvi._task import Task
 from permvi.inference.gumbel_sinkhorn import GumbelSinkhornOptions, fit_gumbel_sinkhorn
@@ -43,7 +43,7 @@ def _fit(tasks: Sequence[Task], context: Context) -> list[Posterior]:
     )
     for result in results:
         refuse_infinite(result.elbo_trace, context.method)
-    return [_posterior(task, result) for task, result in zip(tasks, results, strict=True)]
+    return [posterior_of(task, result) for task, result in zip(tasks, results, strict=True)]
 
 
 def stack_problems(tasks: Sequence[Task], method: str) -> RelaxedProblem:

@@ -11,8 +11,8 @@ import numpy as np
 
 from permvi import assignment
 from permvi._choices import one_of
+from permvi._methods.audit import audited_draws
 from permvi._methods.context import Context
-from permvi._methods.coverage import examine
 from permvi._methods.density import log_densities
 from permvi._methods.refusals import (
     refuse_latents,
@@ -21,18 +21,18 @@ from permvi._methods.refusals import (
     refuse_rectangular,
     refuse_sites,
 )
-from permvi._methods.relaxed import _compared
 from permvi._task import Task
 from permvi.distributions._mallows_normalizers import DISTANCES
 from permvi.inference.exact.problem import positive_int
 from permvi.inference.mallows import fit_theta
 from permvi.inference.map import solve_density
-from permvi.posterior import Posterior, diagnose
+from permvi.posterior import Posterior
 from permvi.posterior.mallows_law import MallowsLaw
 
 OPTIONS = ("theta", "distance", "centre", "sampler", "num_draws", "num_steps")
 
 _NUM_DRAWS = 2000
+_ADVICE = "try method='sequential' or 'exact'"
 
 
 def run(task: Task, context: Context) -> Posterior:
@@ -66,22 +66,9 @@ def run(task: Task, context: Context) -> Posterior:
     )
     draws = law.sample(num_draws, np.random.default_rng(context.seed))
     reduced = draws if task.reduction is None else _reduced(task, draws)
-    coverage = examine(task.problem, reduced)
     extras["theta"] = np.array(theta)
-    posterior = Posterior.from_draws(
-        draws,
-        shape=task.model.shape,
-        mode=law.centre,
-        diagnostics=diagnose(
-            row_labels=task.labels[0],
-            ess_per_draw=coverage.ess_per_draw,
-            evidence_gap=coverage.evidence_gap,
-            extras=extras,
-        ),
-        num_evaluations=evaluations,
-    )
-    if coverage.log_evidence_bound > -np.inf:
-        posterior = _compared(task, posterior, coverage, num_draws)
+    posterior = Posterior.from_draws(draws, shape=task.model.shape, num_evaluations=evaluations)
+    posterior = audited_draws(task, posterior, reduced, _ADVICE, {"extras": extras})
     return dataclasses.replace(posterior, law=law)
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi._methods import refusals
+from permvi._methods.audit import audited
 from permvi._methods.context import Context
 from permvi._methods.density import log_densities
 from permvi._task import Task
@@ -28,6 +29,7 @@ from permvi.posterior import Diagnostics, Posterior
 
 OPTIONS = (*(field.name for field in dataclasses.fields(MapOptions)), "start")
 
+_ADVICE = "try method='sequential' or 'mcmc'"
 # Log densities this close, relative to their size, are one and the same.
 _SAME = 1e-6
 
@@ -56,7 +58,7 @@ def run(task: Task, context: Context) -> Posterior:
             f"{result.num_evaluations + 1} tried."
         )
     alone = _is_the_only_one(task)
-    return Posterior.from_draws(
+    posterior = Posterior.from_draws(
         task.restore(result.perm[None]),
         shape=task.model.shape,
         log_evidence=value,
@@ -64,6 +66,7 @@ def run(task: Task, context: Context) -> Posterior:
         diagnostics=_diagnostics(result, alone=alone),
         num_evaluations=result.num_evaluations + 1,
     )
+    return posterior if alone else audited(task, posterior, result.perm, _ADVICE)
 
 
 def _search(

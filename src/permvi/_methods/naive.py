@@ -14,7 +14,7 @@ import numpy as np
 from permvi._methods.context import Context
 from permvi._methods.gumbel_sinkhorn import refuse_infinite, stack_problems
 from permvi._methods.refusals import refuse_latents, refuse_partial
-from permvi._methods.relaxed import _posterior
+from permvi._methods.relaxed import posterior_of
 from permvi._methods.stacking import alike
 from permvi._task import Task
 from permvi.inference.gumbel_sinkhorn import PathwiseResult
@@ -87,13 +87,17 @@ def _general(tasks: Sequence[Task], context: Context) -> list[Posterior]:
 
 
 def _with_rows(task: Task, result: Any, rows: np.ndarray) -> Posterior:
-    """The posterior of the draws, with the marginals (S, n, m) of the rows, never trusted."""
-    posterior = _posterior(task, result)
+    """The posterior of the draws, with the marginals (S, n, m) of the rows.
+
+    Only a search that has found the whole posterior can make it trusted.
+    """
+    posterior = posterior_of(task, result)
     found = posterior.diagnostics
+    audited = found.bias_by_row is not None
     diagnostics = dataclasses.replace(
         found,
-        verdict="check" if found.verdict == "trust" else found.verdict,
-        reasons=(_REASON, *found.reasons),
+        verdict="check" if found.verdict == "trust" and not audited else found.verdict,
+        reasons=(*found.reasons, _REASON) if audited else (_REASON, *found.reasons),
         extras={
             **found.extras,
             "row_marginals": rows[0] if task.problem.num_sites == 1 else rows,

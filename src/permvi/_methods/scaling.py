@@ -3,7 +3,8 @@
 Neither has a guarantee for its marginals: those of Sinkhorn scaling tend to be less certain than
 the posterior's, those of belief propagation more. What can be vouched for is the evidence, which
 lies between two bounds (`permvi.inference.scaling.bounds`). The lower one is returned, the upper
-one is ``diagnostics.extras["log_evidence_upper"]``. No log density is evaluated.
+one is ``diagnostics.extras["log_evidence_upper"]``. Log densities are evaluated for the verdict
+alone.
 """
 
 import functools
@@ -16,6 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from permvi import transforms
+from permvi._methods.audit import audited
 from permvi._methods.context import Context
 from permvi._methods.refusals import linear_scores, refuse_latents, refuse_partial
 from permvi._reduction import Reduction
@@ -38,6 +40,7 @@ _MAX_STEPS = 2000
 _DAMPING = 0.2
 # Odds that are lower would be zero in float64, and zeros could leave no matching.
 _LOWEST_LOG_ODDS = -600.0
+_ADVICE = "try method='sequential' or 'exact'"
 _REASON = (
     "marginals of an approximation without error bars: compare with method='exact' or 'sequential'"
 )
@@ -166,7 +169,7 @@ def _posterior(
     marginals = _restore(task.reduction, Marginals(*parts))
     constant = float(task.problem.constant)
     exact = all(square.settled for square in squares)
-    return Posterior(
+    posterior = Posterior(
         law=MarginalsLaw(*marginals),
         **marginals._asdict(),
         mode=task.restore(best),
@@ -177,6 +180,7 @@ def _posterior(
         ),
         num_evaluations=0,
     )
+    return posterior if exact else audited(task, posterior, best, _ADVICE)
 
 
 def _diagnose(scaled: list[_Scaled], upper: float, method: str, *, exact: bool) -> Diagnostics:

@@ -24,6 +24,10 @@ ESS_DISTRUST = 0.01
 # Total variation between two fits' labels of a row, above which likewise.
 DISAGREEMENT_CHECK = 0.03
 DISAGREEMENT_DISTRUST = 0.1
+# Total variation to all that a search has found, on average and in the worst row, likewise.
+BIAS_CHECK = 0.03
+BIAS_CHECK_ROW = 0.05
+BIAS_DISTRUST = 0.1
 # Share of the posterior that a search found where the fit has nothing, above which likewise.
 MISSED_CHECK = 0.05
 MISSED_DISTRUST = 0.2
@@ -49,9 +53,10 @@ SCALARS = (
     "k_hat",
     "r_hat",
 )
-ARRAYS = ("disagreement_by_row", "sampling_error_by_row", "elbo_trace")
+ARRAYS = ("bias_by_row", "disagreement_by_row", "sampling_error_by_row", "elbo_trace")
 # What `judge` looks at.
 _JUDGED = (
+    "bias_by_row",
     "ess_per_draw",
     "sampling_error_by_row",
     "disagreement_by_row",
@@ -75,6 +80,8 @@ class Diagnostics:
         disagreement_by_row: (n,) or (sites, n) total variation between independent fits.
         missed_mass: The share of the posterior that an independent search for modes has found where
             the fit has hardly any probability.
+        bias_by_row: (n,) or (sites, n) total variation to what a search holds that has found
+            practically all of the posterior.
         sampling_error_by_row: (n,) or (sites, n) expected total variation of the marginals from
             what infinitely many draws would give.
         converged: Whether the optimiser or the sampler settled.
@@ -92,6 +99,7 @@ class Diagnostics:
     disagreement: float | None = None
     disagreement_by_row: np.ndarray | None = field(default=None, repr=False)
     missed_mass: float | None = None
+    bias_by_row: np.ndarray | None = field(default=None, repr=False)
     sampling_error_by_row: np.ndarray | None = field(default=None, repr=False)
     converged: bool | None = None
     elbo_trace: np.ndarray | None = field(default=None, repr=False)
@@ -124,6 +132,7 @@ class Judgement(NamedTuple):
 def judge(
     *,
     exact: bool = False,
+    bias_by_row: ArrayLike | None = None,
     ess_per_draw: float | None = None,
     sampling_error_by_row: ArrayLike | None = None,
     disagreement_by_row: ArrayLike | None = None,
@@ -137,9 +146,11 @@ def judge(
 ) -> Judgement:
     """One verdict from what is known of a fit, with a specific reason for each thing against it.
 
-    What is computed exactly is trusted. Otherwise the worst of these decides, and "trust" takes at
-    least one of the first two and one of the second two: independent fits of a biased family agree
-    with each other, and weights do not see the modes that a single fit has missed.
+    What is computed exactly is trusted. Where a search has found practically all of the posterior,
+    the distance to it (``bias_by_row``) decides alone: "trust" up to 0.03 on average and 0.05 in
+    the worst row, "do not trust" above 0.1. Otherwise the worst of these decides, and "trust" takes
+    at least one of the first two and one of the second two: independent fits of a biased family
+    agree with each other, and weights do not see the modes that a single fit has missed.
 
     ==================================  =======================  ============
     signal                              check                    do not trust
@@ -159,7 +170,8 @@ def judge(
 
     Args:
         exact: Whether the posterior was computed exactly.
-        ess_per_draw: As in :class:`Diagnostics`, and so on for the next seven.
+        bias_by_row: As in :class:`Diagnostics`, and so on for the next eight.
+        ess_per_draw: Per draw.
         sampling_error_by_row: (n,) or (sites, n).
         disagreement_by_row: (n,) or (sites, n).
         missed_mass: A share.
@@ -175,6 +187,9 @@ def judge(
     """
     if exact:
         return Judgement("trust", ("computed exactly",))
+    if bias_by_row is not None:
+        verdict, reason = _judge_bias(bias_by_row, row_labels, advice)
+        return Judgement(verdict, (reason,))
     found = []
     if missed_mass is not None:
         found.append(_judge_missed(missed_mass, advice))
@@ -229,16 +244,37 @@ def _judge_agreement(
     by_row: ArrayLike, row_labels: Sequence[str] | None, advice: str
 ) -> tuple[Verdict, str]:
     values = np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)
-    worst = np.unravel_index(np.argmax(values), values.shape)
-    largest, row = float(values[worst]), int(worst[-1])
+    largest, place = float(values.max()), _place(values, row_labels)
     if largest <= DISAGREEMENT_CHECK:
         return "trust", f"independent fits agree to within {largest:.2g} in every row"
-    place = f"row {row}" + (f" of site {worst[0]}" if values.ndim > 1 else "")
-    if row_labels is not None:
-        place += f" (label {row_labels[row]!r})"
     verdict: Verdict = "do not trust" if largest > DISAGREEMENT_DISTRUST else "check"
     return verdict, (
         f"two fits disagree by {largest:.2f} in {place}: its marginals may be off; {advice}"
+    )
+
+
+def _place(by_row: np.ndarray, row_labels: Sequence[str] | None) -> str:
+    """The row with the largest value, in words."""
+    worst = np.unravel_index(np.argmax(by_row), by_row.shape)
+    row = int(worst[-1])
+    place = f"row {row}" + (f" of site {worst[0]}" if by_row.ndim > 1 else "")
+    return place if row_labels is None else f"{place} (label {row_labels[row]!r})"
+
+
+def _judge_bias(
+    by_row: ArrayLike, row_labels: Sequence[str] | None, advice: str
+) -> tuple[Verdict, str]:
+    values = np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)
+    mean, largest, place = float(values.mean()), float(values.max()), _place(values, row_labels)
+    if mean <= BIAS_CHECK and largest <= BIAS_CHECK_ROW:
+        return "trust", (
+            f"the marginals are within {largest:.2g} of all that a search has found of the "
+            "posterior"
+        )
+    verdict: Verdict = "do not trust" if mean > BIAS_DISTRUST else "check"
+    return verdict, (
+        f"the marginals differ by {largest:.2f} in {place} from what a search has found of the "
+        f"posterior; {advice}"
     )
 
 
