@@ -187,6 +187,18 @@ def test_many_fits_are_the_same_as_single_ones_in_kind():
         assert hellinger(posterior, exact) < 0.04
 
 
+def test_independent_fits_are_compared():
+    model = points(9, 0.6, 0)
+    one = fit(model, max_evaluations=3000)
+    two = fit(model, max_evaluations=3000, num_fits=2)
+    assert one.diagnostics.disagreement is None
+    assert two.diagnostics.disagreement_by_row.shape == (9,)
+    assert two.diagnostics.disagreement < 0.03
+    assert two.diagnostics.verdict == "trust"
+    assert any("independent fits agree" in reason for reason in two.diagnostics.reasons)
+    assert two.num_evaluations > 1.5 * one.num_evaluations
+
+
 def test_gradients_of_a_step_are_unbiased(rng):
     """The mean of many leave-one-out gradients is the gradient of the exact ELBO."""
     problem = problem_of("square")

@@ -424,3 +424,13 @@ def test_the_simple_proposal_of_these_tests_sums_to_one():
     every = jnp.asarray(pv.permutations.enumerate_permutations(4))
     values = jax.vmap(proposal.log_prob, in_axes=(None, 0))(proposal.params, every)
     assert float(jnp.exp(values).sum()) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_chains_that_start_together_are_no_independent_evidence():
+    rng = np.random.default_rng(0)
+    model = pv.models.LinearMatching(rng.normal(size=(4, 4)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        posterior = pv.fit(model, "mcmc", start="map", proposal="none")
+    assert posterior.diagnostics.verdict == "check"
+    assert "no independent fit" in posterior.diagnostics.reasons[0]

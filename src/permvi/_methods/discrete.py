@@ -3,8 +3,10 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import jax
 import numpy as np
 
+from permvi import metrics
 from permvi._methods.context import Context
 from permvi._methods.density import log_densities
 from permvi._methods.exact import count_all
@@ -18,11 +20,15 @@ from permvi.inference.discrete.run import DiscreteResult, run_discrete, run_disc
 from permvi.inference.discrete.seen import Evaluate
 from permvi.inference.vi import run_vi
 from permvi.posterior import Posterior, diagnose
+from permvi.posterior.diagnostics import EXACT_REASONS
 from permvi.posterior.family_law import FamilyLaw
 
 OPTIONS = tuple(field.name for field in dataclasses.fields(DiscreteOptions))
 
 _KINDS = {"sequential": None, "stick_breaking_discrete": "stick_breaking"}
+_SIGNALS = (
+    "ess_per_draw", "sampling_error_by_row", "missed_mass", "elbo_trace", "evidence_gap"
+)  # fmt: skip
 _ADVICE = "try more components or method='mcmc'"
 # Least probability of a pair in a relaxed fit that training starts from.
 _LEAST = 1e-6
@@ -38,16 +44,20 @@ def run(task: Task, context: Context) -> Posterior:
         extra = relaxed.num_evaluations
         best = relaxed.marginals[relaxed.best_restart]
         marginals = np.log(np.maximum(best, _LEAST)).reshape(-1, *task.problem.shape)
-    result = run_discrete(
-        task.problem,
-        context.rng_key,
-        _evaluate(task),
-        _KINDS[context.method],
-        options,
-        marginals,
-        _report(context),
-    )
-    return _posterior(task, result, extra)
+    results = [
+        run_discrete(
+            task.problem,
+            key,
+            _evaluate(task),
+            _KINDS[context.method],
+            options,
+            marginals,
+            _report(context),
+        )
+        for key in jax.random.split(context.rng_key, options.num_fits)
+    ]
+    extra += sum(result.seen.num_evaluations for result in results)
+    return _best(task, [_posterior(task, result) for result in results], extra)
 
 
 def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
@@ -55,13 +65,14 @@ def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
     problems = [task.problem for task in tasks]
     options = _options(context)
     linear = all(problem.scores is not None and problem.traceable for problem in problems)
-    if not linear or options.warm_start == "rounding" or not alike(problems):
+    single = options.warm_start != "rounding" and options.num_fits == 1
+    if not linear or not single or not alike(problems):
         return None
     evaluates = [_evaluate(task) for task in tasks]
     results = run_discrete_batch(
         problems, context.rng_key, evaluates, _KINDS[context.method], options, _report(context)
     )
-    return [_posterior(task, result, 0) for task, result in zip(tasks, results, strict=True)]
+    return [_posterior(task, result) for task, result in zip(tasks, results, strict=True)]
 
 
 def _options(context: Context) -> DiscreteOptions:
@@ -83,7 +94,45 @@ def _report(context: Context) -> Callable[[int, int], None]:
     return lambda step, total: context.progress(context.method, step, total)
 
 
-def _posterior(task: Task, result: DiscreteResult, extra_evaluations: int) -> Posterior:
+def _best(task: Task, fits: Sequence[Posterior], num_evaluations: int) -> Posterior:
+    """The fit that states the smallest error, with how far the others are from it beyond that."""
+    errors = [_stated_error(fit) for fit in fits]
+    best = int(np.argmin([error.mean() for error in errors]))
+    chosen = dataclasses.replace(fits[best], num_evaluations=num_evaluations)
+    others = [k for k in range(len(fits)) if k != best]
+    if not others:
+        return chosen
+    by_row = np.max(
+        [
+            metrics.total_variation_per_row(
+                fits[k].marginals,
+                chosen.marginals,
+                fits[k].p_unmatched_rows,
+                chosen.p_unmatched_rows,
+            )
+            - np.hypot(errors[k], errors[best])
+            for k in others
+        ],
+        axis=0,
+    )
+    found = chosen.diagnostics
+    judged = diagnose(
+        exact=found.reasons == EXACT_REASONS,
+        row_labels=task.labels[0],
+        advice=_ADVICE,
+        disagreement_by_row=np.maximum(by_row, 0.0),
+        **{name: getattr(found, name) for name in _SIGNALS},
+    )
+    return dataclasses.replace(chosen, diagnostics=judged)
+
+
+def _stated_error(fit: Posterior) -> np.ndarray:
+    """(n,) or (S, n) the sampling error of a fit, zero where it states none."""
+    stated = fit.diagnostics.sampling_error_by_row
+    return np.zeros(fit.mode.shape) if stated is None else stated
+
+
+def _posterior(task: Task, result: DiscreteResult) -> Posterior:
     weighted, seen = result.weighted, result.seen
     if not (weighted.log_densities > -np.inf).any():
         raise ValueError("the log density must be finite for some matching, got -inf for all seen.")
@@ -112,7 +161,7 @@ def _posterior(task: Task, result: DiscreteResult, extra_evaluations: int) -> Po
         log_evidence_kind="estimate" if corrected else "bound",
         log_evidence_se=weighted.log_evidence_se if corrected else None,
         diagnostics=diagnostics,
-        num_evaluations=seen.num_evaluations + extra_evaluations,
+        num_evaluations=seen.num_evaluations,
     )
     law = FamilyLaw(
         result.family, task.reduction, task.restore(weighted.perms), weighted.log_weights

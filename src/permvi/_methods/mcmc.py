@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ from permvi._choices import one_of
 from permvi._methods.context import Context
 from permvi._methods.density import log_densities
 from permvi._methods.refusals import refuse_latents
+from permvi._methods.stacking import alike, stack
 from permvi._task import Task
 from permvi.inference.discrete.density import as_perms
 from permvi.inference.discrete.family import Family, draw, log_prob
@@ -25,6 +25,7 @@ from permvi.inference.mcmc import (
     run_mcmc_batch,
     summarise_chains,
 )
+from permvi.inference.mcmc.options import BUDGET
 from permvi.posterior import Posterior, diagnose
 from permvi.posterior.diagnostics import R_HAT_CHECK
 
@@ -32,6 +33,8 @@ OPTIONS = (*(field.name for field in dataclasses.fields(MCMCOptions)), "proposal
 
 _PROPOSALS = ("auto", "sequential", "none")
 _ADVICE = "try more steps, num_temperatures=5, or method='exact' if it is affordable"
+# The cost of a proposal from a family grows with the cube of the number of rows.
+_MAX_AUTOMATIC = 64
 # Of the family that proposals come from, where the density is not linear.
 _MAX_FIT_EVALUATIONS = 10_000
 
@@ -40,14 +43,14 @@ def run(task: Task, context: Context) -> Posterior:
     """Chains of one problem.
 
     Options are those of `MCMCOptions`, and ``proposal``: "auto" proposes whole matchings from a
-    row-by-row family that fits the model if that is linear, at no cost in evaluations; "sequential"
-    fits such a family to any model first; "none" leaves it at swaps.
+    row-by-row family that fits the model if that is linear (up to 64 items), at no cost;
+    "sequential" fits such a family to any model first; "none" leaves it at swaps.
     """
     refuse_latents(task, context.method)
-    options, report = _options(context), _report(context)
     proposal, spent = _proposal(task, context)
+    options, report = _options(context, spent), _report(context)
     result = run_mcmc(task.problem, context.rng_key, options, proposal, report)
-    return _posterior(task, result, spent)
+    return _posterior(task, result, spent, options)
 
 
 def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
@@ -55,49 +58,43 @@ def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
     for task in tasks:
         refuse_latents(task, context.method)
     problems = [task.problem for task in tasks]
-    if not all(problem.traceable for problem in problems) or not _alike(problems):
+    if not all(problem.traceable for problem in problems) or not alike(problems):
         return None
-    options = _options(context)
     found = [_proposal(task, context) for task in tasks]
+    options = _options(context, max(spent for _, spent in found))
     families = [proposal.params for proposal, _ in found if proposal is not None]
-    if families and not (len(families) == len(tasks) and _alike(families)):
+    if families and not (len(families) == len(tasks) and alike(families)):
         return None
     first = found[0][0]
-    proposal = None if first is None else first._replace(params=_stacked(families))
-    results = run_mcmc_batch(
-        _stacked(problems), context.rng_key, options, proposal, _report(context)
-    )
+    proposal = None if first is None else first._replace(params=stack(families))
+    results = run_mcmc_batch(stack(problems), context.rng_key, options, proposal, _report(context))
     return [
-        _posterior(task, result, spent)
+        _posterior(task, result, spent, options)
         for task, result, (_, spent) in zip(tasks, results, found, strict=True)
     ]
 
 
-def _options(context: Context) -> MCMCOptions:
+def _options(context: Context, spent: int) -> MCMCOptions:
+    """The options, with as many steps as what was spent on proposals leaves, unless they say so."""
     given = {name: value for name, value in context.options.items() if name != "proposal"}
-    return MCMCOptions(**given)
+    options = MCMCOptions(**given)
+    if options.num_steps is not None:
+        return options
+    left = max(BUDGET - spent, BUDGET // 2)
+    num_steps = max(1, left // (options.num_chains * options.num_temperatures))
+    return dataclasses.replace(options, num_steps=num_steps)
 
 
 def _report(context: Context) -> Callable[[int, int], None]:
     return lambda done, total: context.progress(context.method, done, total)
 
 
-def _alike(trees: Sequence[Any]) -> bool:
-    """Whether pytrees have one structure and one shape, so that they can be stacked."""
-    leaves, structures = zip(*(jax.tree.flatten(tree) for tree in trees), strict=True)
-    shapes = [[np.shape(leaf) for leaf in part] for part in leaves]
-    return all(s == structures[0] for s in structures) and all(s == shapes[0] for s in shapes)
-
-
-def _stacked(trees: Sequence[Any]) -> Any:
-    return jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *trees)
-
-
 def _proposal(task: Task, context: Context) -> tuple[Proposal | None, int]:
     """Where whole matchings are proposed from, if anywhere, and what that cost in evaluations.
 
     Sinkhorn marginals of a linear model make a row-by-row family with look-ahead that is close to
-    the posterior without any training, so it is always worth having.
+    the posterior without training, so it is always worth having; training on the ELBO would take
+    the tails away that an independence proposal needs.
     """
     wanted = context.options.get("proposal", "auto")
     if not isinstance(wanted, str):
@@ -105,7 +102,8 @@ def _proposal(task: Task, context: Context) -> tuple[Proposal | None, int]:
     one_of("proposal", wanted, _PROPOSALS)
     problem = task.problem
     linear = problem.scores is not None
-    if wanted == "none" or (wanted == "auto" and not linear):
+    small = problem.num_sites * max(problem.shape) <= _MAX_AUTOMATIC
+    if wanted == "none" or (wanted == "auto" and not (linear and small)):
         return None, 0
     options = DiscreteOptions(
         num_steps=0 if linear else None,
@@ -135,7 +133,7 @@ def _log_prob(family: Family, perm: jax.Array) -> jax.Array:
     return log_prob(family, choices)
 
 
-def _posterior(task: Task, result: MCMCResult, spent: int) -> Posterior:
+def _posterior(task: Task, result: MCMCResult, spent: int, options: MCMCOptions) -> Posterior:
     """The posterior of the draws, and of the densities that they have."""
     full = task.restore(result.draws)
     summary = summarise_chains(full, task.model.shape[1])
@@ -145,7 +143,9 @@ def _posterior(task: Task, result: MCMCResult, spent: int) -> Posterior:
         advice=_ADVICE,
         r_hat=summary.r_hat,
         ess_per_draw=summary.ess_per_draw,
-        disagreement_by_row=summary.disagreement_by_row,
+        # Chains from one place agree on the modes that all of them miss.
+        disagreement_by_row=summary.disagreement_by_row if options.start == "random" else None,
+        sampling_error_by_row=summary.sampling_error_by_row,
         converged=bool(possible.all()) and summary.r_hat <= R_HAT_CHECK,
         extras={f"acceptance_{kind}": np.array(rate) for kind, rate in result.acceptance.items()},
     )

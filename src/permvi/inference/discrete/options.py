@@ -43,7 +43,9 @@ class DiscreteOptions:
             weights) or "none"; "auto" is "swor" for one component and "ht" for more.
         num_draws: Draws after training.
         search_evaluations: How many of them a search for modes that the family misses may take.
-        max_evaluations: The most log densities to evaluate in all.
+        max_evaluations: The most log densities to evaluate in a fit.
+        num_fits: Independent fits, whose disagreement is reported; the one that states the smallest
+            error is returned.
     """
 
     family: Components = "auto"
@@ -56,6 +58,7 @@ class DiscreteOptions:
     num_draws: int | None = None
     search_evaluations: int | None = None
     max_evaluations: int | None = None
+    num_fits: int = 1
 
     def __post_init__(self) -> None:
         for name, kind in (
@@ -71,6 +74,7 @@ class DiscreteOptions:
             "num_draws": 1,
             "search_evaluations": 0,
             "max_evaluations": 1,
+            "num_fits": 1,
         }
         for name, smallest in least.items():
             _check_whole(name, getattr(self, name), smallest)

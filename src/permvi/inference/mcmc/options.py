@@ -11,7 +11,8 @@ from permvi.distributions._arguments import positive_int
 
 Start = Literal["random", "map"]
 
-_BUDGET = 20_000
+# Evaluations of a run, of which starting and a fit of the proposals take some.
+BUDGET = 19_900
 # Split R-hat cuts chains in two, and a variance takes two draws.
 _FEWEST_DRAWS = 4
 
@@ -40,9 +41,9 @@ class MCMCOptions:
 
     num_chains: int = 8
     num_steps: int | None = None
-    warmup: float = 0.2
+    warmup: float = 0.1
     thin: int | None = None
-    num_draws: int = 5000
+    num_draws: int = 10_000
     num_temperatures: int = 1
     max_temperature: float = 10.0
     swaps_per_proposal: int = 1
@@ -78,7 +79,7 @@ class MCMCOptions:
         """
         num_steps = self.num_steps
         if num_steps is None:
-            num_steps = _BUDGET // (self.num_chains * self.num_temperatures)
+            num_steps = BUDGET // (self.num_chains * self.num_temperatures)
         num_sweeps = num_steps // sweep_length
         kept = num_sweeps * (1 - self.warmup)
         thin = self.thin or max(1, math.ceil(kept * self.num_chains / self.num_draws))

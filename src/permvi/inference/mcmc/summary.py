@@ -17,11 +17,14 @@ class ChainSummary(NamedTuple):
         disagreement_by_row: (n,) or (S, n) total variation between the frequencies of the first and
             of the second half of the chains, less what is to be expected of chains of this length
             that have converged. None for a single chain.
+        sampling_error_by_row: (n,) or (S, n) expected total variation between the frequencies and
+            those of infinitely long chains.
     """
 
     r_hat: float
     ess_per_draw: float
     disagreement_by_row: np.ndarray | None
+    sampling_error_by_row: np.ndarray
 
 
 def summarise_chains(draws: np.ndarray, num_cols: int) -> ChainSummary:
@@ -35,7 +38,7 @@ def summarise_chains(draws: np.ndarray, num_cols: int) -> ChainSummary:
     num_chains, num = draws.shape[:2]
     rows = np.asarray(draws).reshape(num_chains, num, -1)
     r_hat, ess = 1.0, float(num_chains * num)
-    distances = np.zeros(rows.shape[-1])
+    distances, errors = np.zeros((2, rows.shape[-1]))
     for i in range(rows.shape[-1]):
         # Row by row, so that memory stays within bounds.
         seen = rows[..., i]
@@ -44,10 +47,15 @@ def summarise_chains(draws: np.ndarray, num_cols: int) -> ChainSummary:
             continue
         indicators = (seen[..., None] == columns).astype(np.float64)
         r_hat = max(r_hat, float(split_gelman_rubin(indicators).max()))
-        ess = min(ess, float(_effective_size(indicators).min()))
+        sizes = _effective_size(indicators)
+        ess = min(ess, float(sizes.min()))
         distances[i] = _beyond_noise(indicators)
+        # A normal error of sd s is s sqrt(2/pi) large on average; total variation is half the sum.
+        variances = indicators.var(axis=(0, 1)) / sizes
+        errors[i] = np.sqrt(variances / (2 * np.pi)).sum()
     halves = None if num_chains == 1 else distances.reshape(draws.shape[2:])
-    return ChainSummary(r_hat, ess / (num_chains * num), halves)
+    event = draws.shape[2:]
+    return ChainSummary(r_hat, ess / (num_chains * num), halves, errors.reshape(event))
 
 
 def _effective_size(values: np.ndarray) -> np.ndarray:

@@ -1,0 +1,118 @@
+"""The page on choosing a method and the benchmark that writes its tables."""
+
+import json
+import re
+
+import pytest
+
+import permvi as pv
+from benchmarks import choosing
+
+PAGE = (
+    "<!-- methods:begin -->old<!-- methods:end -->\nkept\n<!-- tables:begin --><!-- tables:end -->"
+)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("choosing")
+    page = folder / "page.md"
+    page.write_text(PAGE, encoding="utf-8")
+    choosing.main(["--quick", "--out", str(folder / "out"), "--page", str(page)])
+    return folder
+
+
+def rows_of(text):
+    """Cells of all table rows that begin with a method, by problem."""
+    found, name = {}, None
+    for line in text.splitlines():
+        if line.startswith("### "):
+            name = line.removeprefix("### ")
+        elif line.startswith("| `") and name is not None:
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            found.setdefault(name, {})[cells[0].strip("`")] = cells[1:]
+    return found
+
+
+def check_exact_rows(text, names):
+    tables = rows_of(text)
+    assert list(tables) == names
+    for table in tables.values():
+        error, worst, hellinger, log_evidence, verdict = table["exact"][:5]
+        assert error == worst == log_evidence == "0"
+        assert hellinger in ("0", "")
+        assert verdict == "trust"
+
+
+def test_a_quick_run_writes_everything(quick):
+    text = (quick / "page.md").read_text(encoding="utf-8")
+    assert "\nkept\n" in text
+    assert "old" not in text
+    names = [target.name for target in choosing.targets(quick=True)]
+    check_exact_rows(text, names)
+    assert "Refused by `sinkhorn`." in text
+    summary = json.loads((quick / "out" / "summary.json").read_text(encoding="utf-8"))
+    keys = ["study", "method", "setting", "metric", "mean", "sem", "n", "paper", "seconds"]
+    assert all(list(row) == keys for row in summary)
+    errors = {
+        row["setting"]["target"]: row["mean"]
+        for row in summary
+        if (row["method"], row["metric"]) == ("exact", "tv_mean")
+    }
+    assert errors == dict.fromkeys(names, 0.0)
+    assert (quick / "out" / "rows.csv").is_file()
+    assert choosing.COMMAND in (quick / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_weighted_draws_are_compared_with_the_exact_posterior():
+    model = pv.models.LinearMatching([[1.0, 0.0], [0.0, 0.0]])
+    exact = pv.fit(model, "exact")
+    same = pv.Posterior.from_draws([[0, 1], [1, 0]], [1.0, 0.0], shape=(2, 2))
+    assert choosing.hellinger_of_draws(same, exact) == pytest.approx(0.0, abs=1e-7)
+    point = pv.fit(model, "exact").from_draws([[0, 1]], shape=(2, 2))
+    overlap = float(exact.marginals[0, 0]) ** 0.5
+    assert choosing.hellinger_of_draws(point, exact) == pytest.approx((1 - overlap) ** 0.5)
+
+
+def test_the_committed_page_is_complete():
+    text = choosing.PAGE.read_text(encoding="utf-8")
+    assert choosing.method_table() in text, f"run {choosing.COMMAND}"
+    names = [target.name for target in choosing.targets()]
+    check_exact_rows(text, names)
+    for name, table in rows_of(text).items():
+        section = text.split(f"### {name}\n")[1].split("\n### ")[0]
+        refused = section.split("Refused by ")[1].splitlines()[0] if "Refused" in section else ""
+        for info in pv.methods():
+            assert (info.name in table) != (f"`{info.name}`" in refused)
+
+
+def test_no_committed_row_is_trusted_and_far_off():
+    for table in rows_of(choosing.PAGE.read_text(encoding="utf-8")).values():
+        for cells in table.values():
+            error, verdict = float(cells[0].removeprefix("< ")), cells[4]
+            assert verdict != "trust" or error <= 0.03
+
+
+def test_the_committed_results_are_those_of_the_page():
+    tables = rows_of(choosing.PAGE.read_text(encoding="utf-8"))
+    summary = json.loads((choosing.OUT / "summary.json").read_text(encoding="utf-8"))
+    errors = [row for row in summary if row["metric"] == "tv_mean"]
+    assert len(errors) == sum(len(table) for table in tables.values())
+    for row in errors:
+        shown = tables[row["setting"]["target"]][row["method"]][0]
+        assert shown == choosing.format_number(row["mean"], 4)
+
+
+def test_a_page_without_marks_is_refused():
+    with pytest.raises(ValueError, match="page must have <!-- tables:begin -->"):
+        choosing.replace_block("nothing", "tables", "")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::permvi._fit.FitWarning")
+@pytest.mark.parametrize("name", ["README.md", "docs/fit.md", "docs/methods.md"])
+def test_the_examples_run(name):
+    text = (choosing.ROOT / name).read_text(encoding="utf-8")
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        exec(compile(block, name, "exec"), names)
