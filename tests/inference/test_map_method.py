@@ -39,7 +39,7 @@ def test_linear_models(rng, shape, masked):
         mask = rng.random(shape) < 0.6
         mask[..., np.arange(min(shape[-2:])), np.arange(min(shape[-2:]))] = True
     model = pv.models.LinearMatching(rng.normal(size=shape), mask=mask)
-    posterior = fit(model)
+    posterior = fit(model, max_evaluations=1)
     assert_is_the_mode(posterior, model)
     assert posterior.num_evaluations == 1
     assert "no matching is more probable than this one" in posterior.diagnostics.reasons
@@ -82,16 +82,22 @@ def test_the_quadratic_form_of_the_reduced_problem_is_its_density(rng):
 
 def test_the_verdict_is_that_of_a_point(rng):
     model = pv.models.GraphMatching(*rng.normal(size=(2, 5, 5)))
-    with pytest.warns(pv.FitWarning, match="'check': a point estimate: it says nothing about"):
+    with pytest.warns(
+        pv.FitWarning, match="the marginals differ by .* from what a search has found"
+    ):
         posterior = pv.fit(model, "map", num_restarts=6)
     diagnostics = posterior.diagnostics
-    assert diagnostics.verdict == "check"
+    assert diagnostics.verdict == "do not trust"
+    assert "a point estimate: it says nothing about" in diagnostics.reasons[1]
+    exact = pv.fit(model, "exact")
+    error = 0.5 * np.abs(posterior.marginals - exact.marginals).sum(axis=1)
+    np.testing.assert_allclose(diagnostics.bias_by_row, error, atol=0.02)
     assert diagnostics.converged
     values = diagnostics.extras["restart_values"]
     assert values.shape == (6,)
     assert values.max() == pytest.approx(posterior.log_evidence)
     assert diagnostics.extras["num_best"] == np.isclose(values, values.max()).sum()
-    assert f"{diagnostics.extras['num_best']} of 6 restarts" in diagnostics.reasons[1]
+    assert f"{diagnostics.extras['num_best']} of 6 restarts" in diagnostics.reasons[2]
 
 
 def test_the_only_matching_there_is_can_be_trusted(rng):

@@ -53,7 +53,8 @@ def test_the_evidence_lies_between_the_bounds(method, rng):
         for _ in range(5):
             scores, mask = random_problem(rng, shape, scale, density)
             posterior = fit(pv.models.LinearMatching(scores, mask=mask), method)
-            exact = solve_exact(scores, mask).log_evidence
+            solution = solve_exact(scores, mask)
+            exact = solution.log_evidence
             slack = 1e-9 * (1 + abs(exact))
             assert posterior.log_evidence <= exact + slack
             if posterior.log_evidence_kind == "exact":
@@ -63,7 +64,10 @@ def test_the_evidence_lies_between_the_bounds(method, rng):
             assert posterior.log_evidence_kind == "bound"
             # Both are off by less than a factor of e for each row.
             assert posterior.log_evidence > exact - max(shape)
-            assert posterior.diagnostics.verdict == "check"
+            # A search that knows practically all matchings measures the error of the marginals.
+            error = 0.5 * np.abs(posterior.marginals - solution.marginals).sum(axis=1)
+            error += 0.5 * np.abs(posterior.p_unmatched_rows - solution.p_unmatched_rows)
+            np.testing.assert_allclose(posterior.diagnostics.bias_by_row, error, atol=0.02)
             upper = posterior.diagnostics.extras.get("log_evidence_upper")
             if upper is not None:
                 upper_bounds += 1
@@ -194,7 +198,7 @@ def test_a_batch_is_its_parts(method, rng):
         alone = fit(model, method)
         np.testing.assert_allclose(posterior.marginals, alone.marginals, atol=1e-9)
         assert posterior.log_evidence == pytest.approx(alone.log_evidence)
-        assert posterior.num_evaluations == 0
+        assert posterior.num_evaluations == alone.num_evaluations
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -228,7 +232,7 @@ def test_an_early_stop_is_said_and_bounds_still_hold(rng):
     for method in METHODS:
         posterior = fit(pv.models.LinearMatching(scores), method, max_steps=1)
         assert not posterior.diagnostics.converged
-        assert "had not converged" in posterior.diagnostics.reasons[1]
+        assert "had not converged" in posterior.diagnostics.reasons[-1]
         assert posterior.diagnostics.extras["num_steps"] == [1]
         assert posterior.log_evidence <= exact
 

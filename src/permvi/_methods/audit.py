@@ -61,7 +61,13 @@ def audited_draws(
     )
 
 
-def audited(task: Task, posterior: Posterior, start: np.ndarray, advice: str) -> Posterior:
+def audited(
+    task: Task,
+    posterior: Posterior,
+    start: np.ndarray,
+    advice: str,
+    max_evaluations: int | None = None,
+) -> Posterior:
     """A posterior whose marginals are no frequencies, with a verdict if a search can give one.
 
     Args:
@@ -69,14 +75,20 @@ def audited(task: Task, posterior: Posterior, start: np.ndarray, advice: str) ->
         posterior: With diagnostics that stay as they are if the search is not closed.
         start: (n',) or (S, n') a probable matching of the reduced problem.
         advice: What to try where the marginals are wrong.
+        max_evaluations: As for `examine`.
     """
-    coverage = examine(task.problem, start[None])
+    if max_evaluations is not None and max_evaluations < 1:
+        return posterior
+    coverage = examine(task.problem, start[None], max_evaluations)
     found = posterior.diagnostics
     if coverage.closed:
         by_row = _bias(task, posterior, coverage)
         judged = diagnose(row_labels=task.labels[0], advice=advice, bias_by_row=by_row)
         found = dataclasses.replace(
-            found, verdict=judged.verdict, reasons=judged.reasons, bias_by_row=by_row
+            found,
+            verdict=judged.verdict,
+            reasons=(*judged.reasons, *found.reasons),
+            bias_by_row=by_row,
         )
     evaluations = (posterior.num_evaluations or 0) + len(coverage.perms)
     return dataclasses.replace(posterior, diagnostics=found, num_evaluations=evaluations)

@@ -55,11 +55,19 @@ class Coverage(NamedTuple):
     closed: bool
 
 
-def examine(problem: Problem, draws: np.ndarray) -> Coverage:
-    """Compare draws (num, n) or (num, S, n) of a problem without latents with its density."""
+def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = None) -> Coverage:
+    """Compare draws (num, n) or (num, S, n) of a problem without latents with its density.
+
+    Args:
+        problem: The problem.
+        draws: The draws, which are evaluated in any case.
+        max_evaluations: How many other matchings may be; as many as the search thinks fit by
+            default.
+    """
     n, S = problem.shape[0], problem.num_sites
     drawn, counts = np.unique(draws.reshape(-1, S, n).astype(np.int64), axis=0, return_counts=True)
     limit = _MAX_EVALUATIONS if problem.traceable else _MAX_HOST_EVALUATIONS
+    limit = limit if max_evaluations is None else min(limit, max_evaluations)
     memory = Memory(lambda perms: log_densities(problem, perms), limit + len(drawn))
     places = memory.look_up(drawn)
     hood = _neighbourhood(problem)

@@ -66,7 +66,12 @@ def run(task: Task, context: Context) -> Posterior:
         diagnostics=_diagnostics(result, alone=alone),
         num_evaluations=result.num_evaluations + 1,
     )
-    return posterior if alone else audited(task, posterior, result.perm, _ADVICE)
+    if alone:
+        return posterior
+    # What was asked for is the matching: the verdict on it keeps to what is left of a given budget.
+    budget = settings.get("max_evaluations")
+    left = None if budget is None else max(0, budget - result.num_evaluations - 2)
+    return audited(task, posterior, result.perm, _ADVICE, left)
 
 
 def _search(
