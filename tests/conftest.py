@@ -10,6 +10,13 @@ if "JAX_ENABLE_X64" not in os.environ:
     jax.config.update("jax_enable_x64", True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_code():
+    """Thousands of compiled functions in one process exhaust its memory maps."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def rng():
     """A NumPy generator with a fixed seed: every statistical test is reproducible."""

@@ -52,6 +52,7 @@ def test_a_small_run_of_the_multimodal_section():
         assert np.mean(measured.values) <= measured.limit
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::permvi.FitWarning")
 def test_a_small_run_of_the_verdicts():
     found = {m.metric: m.values for m in engines.verdicts(quick=True)}

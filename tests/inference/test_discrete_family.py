@@ -30,6 +30,20 @@ log_probs = jax.jit(log_prob_many)
 draws_of = jax.jit(draw_many, static_argnums=2)
 
 
+# Every kind and every case is there, all pairs of them among the slow tests.
+QUICK = [
+    ("square", "plain"), ("masked", "lookahead"), ("partial", "lookahead"),
+    ("two sites", "lookahead"), ("more rows", "plain"), ("masked rectangle", "stick_breaking"),
+    ("more columns", "stick_breaking"), ("some must", "stick_breaking"),
+]  # fmt: skip
+THOROUGH = [
+    pytest.param(case, kind, marks=pytest.mark.slow)
+    for case in SHAPES
+    for kind in KINDS
+    if (case, kind) not in QUICK
+]
+
+
 def goodness_of_fit(counts, probabilities):
     """The p-value of Pearson's test, rare cells pooled."""
     expected = counts.sum() * probabilities
@@ -43,8 +57,7 @@ def goodness_of_fit(counts, probabilities):
 
 
 @pytest.mark.float32
-@pytest.mark.parametrize("case", SHAPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("case", "kind"), QUICK + THOROUGH)
 def test_probabilities_sum_to_one(case, kind, rng):
     problem = problem_of(case)
     family = random_family(problem, kind, rng)
@@ -53,11 +66,7 @@ def test_probabilities_sum_to_one(case, kind, rng):
     np.testing.assert_allclose(values.sum(), 1, rtol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("case", "kind"),
-    [(case, "lookahead") for case in SHAPES]
-    + [(case, kind) for case in ("square", "masked", "partial") for kind in KINDS[::2]],
-)
+@pytest.mark.parametrize(("case", "kind"), QUICK + THOROUGH)
 def test_draws_follow_the_probabilities(case, kind, rng):
     problem = problem_of(case)
     family = random_family(problem, kind, rng)

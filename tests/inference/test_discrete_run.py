@@ -63,7 +63,10 @@ def test_a_linear_model_is_matched_closely_by_the_family_itself():
     assert np.mean(distances) < 0.02
 
 
-@pytest.mark.parametrize("method", ["sequential", "stick_breaking_discrete"])
+@pytest.mark.parametrize(
+    "method",
+    ["sequential", pytest.param("stick_breaking_discrete", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("correction", ["swor", "ht", "snis", "none"])
 def test_all_corrections_agree_with_the_exact_answer(method, correction):
     model = points(5, 0.5, 0)
@@ -132,7 +135,10 @@ def test_modes_that_one_component_misses_are_found_out():
         {"mask": np.tri(5, 5, 2, dtype=bool)},
         {"known": np.array([-1, 3, -1, -1, -1])},
         {"row_unmatched": -1.0, "col_unmatched": -0.5},
-        {"known": np.array([-1, 3, -1, -1, -1]), "row_unmatched": -1.0, "col_unmatched": -0.5},
+        pytest.param(
+            {"known": np.array([-1, 3, -1, -1, -1]), "row_unmatched": -1.0, "col_unmatched": -0.5},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["mask", "known", "partial", "known and partial"],
 )
@@ -289,6 +295,7 @@ def test_sinkhorn_marginals_of_partial_problems_are_probabilities():
     np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_relaxed_fit_can_be_the_start():
     model = points(4, 0.4, 0)
     posterior = fit(model, warm_start="rounding")
