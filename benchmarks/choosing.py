@@ -148,12 +148,14 @@ def run(out: Path, page: Path, *, quick: bool = False) -> None:
     out.mkdir(parents=True, exist_ok=True)
     write_summary(out, list(_summary(found)))
     names = [field.name for field in dataclasses.fields(Measured)]
-    cells = [
-        [target.name, *(getattr(row, name) for name in names)]
-        for target, rows in found
-        for row in rows
-    ]
-    write_rows(out, ["target", *names], cells)
+    write_rows(
+        out,
+        (
+            {"target": target.name} | {name: getattr(row, name) for name in names}
+            for target, rows in found
+            for row in rows
+        ),
+    )
     _write(out / "README.md", readme(quick=quick))
     text = page.read_text(encoding="utf-8")
     text = replace_block(text, "methods", method_table())

@@ -29,7 +29,8 @@ def study(tmp_path_factory):
 def test_the_files_are_there_and_no_others(study):
     folder, result, _ = study
     names = ["figure1.pdf", "figure1.png", "rows.csv", "summary.json"]
-    assert sorted(path.name for path in folder.iterdir()) == names
+    seen = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert seen == {*names, "run.json", "tasks"}
     assert sorted(path.name for path in result.files) == names
     assert (folder / "figure1.pdf").read_bytes().startswith(b"%PDF")
 
@@ -104,17 +105,17 @@ def test_the_hole_in_panel_d_is_empty(study):
 
 def test_same_seed_same_files_and_another_seed_others(study, tmp_path):
     folder, _, _ = study
-    experiments.run("transforms", tmp_path, seed=0)
+    experiments.run("transforms", tmp_path / "0", seed=0)
     for name in ("figure1.png", "figure1.pdf", "rows.csv"):
-        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
-    experiments.run("transforms", tmp_path, seed=1)
-    assert (tmp_path / "rows.csv").read_bytes() != (folder / "rows.csv").read_bytes()
+        assert (tmp_path / "0" / name).read_bytes() == (folder / name).read_bytes()
+    experiments.run("transforms", tmp_path / "1", seed=1)
+    assert (tmp_path / "1" / "rows.csv").read_bytes() != (folder / "rows.csv").read_bytes()
 
 
 def test_progress_is_reported(study):
     _, _, reports = study
-    assert [what for what, _, _ in reports] == [*(case.method for case in CASES), "figure"]
-    assert all(0 <= done < total for _, done, total in reports)
+    assert [what for what, _, _ in reports] == ["transforms", *(case.method for case in CASES)]
+    assert [(done, total) for _, done, total in reports] == [(k, 4) for k in range(5)]
 
 
 def test_bad_arguments_are_named(tmp_path):
@@ -128,7 +129,7 @@ def test_bad_arguments_are_named(tmp_path):
     file.touch()
     with pytest.raises(ValueError, match="out must be a folder, got the file"):
         experiments.run("transforms", file)
-    assert experiments.names() == ["transforms"]
+    assert "transforms" in experiments.names()
 
 
 def test_permutation_matrices_are_the_corners_of_the_hexagon(rng):

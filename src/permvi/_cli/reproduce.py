@@ -20,15 +20,32 @@ def reproduce(
         str, typer.Option(help="smoke (a quick look) or paper (numbers worth quoting).")
     ] = "smoke",
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same results.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes of a local Dask cluster; 1: no cluster.")
+    ] = 1,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler to use instead.")
+    ] = None,
     *,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
 ) -> None:
-    """Run a study and write its rows.csv, summary.json and figures to a folder."""
+    """Run a study and write its rows.csv, summary.json and figures to a folder.
+
+    What is done is kept: the same command goes on where an interrupted one stopped.
+    """
     with terminal.progress(quiet=quiet) as report:
-        result = registry.run(study, out, size=size, seed=seed, report=report)
+        result = registry.run(
+            study,
+            out,
+            size=size,
+            seed=seed,
+            report=report,
+            workers=workers,
+            scheduler=scheduler,
+        )
     if as_json:
         sys.stdout.write(json.dumps(result.summary, allow_nan=False) + "\n")
     elif not quiet:

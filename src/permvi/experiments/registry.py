@@ -1,10 +1,7 @@
 """The studies by name; nothing heavy is imported before one of them runs.
 
-A study is a module of this package with a function ::
-
-    run(folder: Path, *, size: str, seed: int, report: Report) -> Result
-
-that writes ``rows.csv``, ``summary.json`` and its figures to the folder.
+A study is a module of this package with a constant ``STUDY``, a `permvi.experiments.runner.Study`.
+It writes ``rows.csv``, ``summary.json`` and its figures to a folder.
 """
 
 import importlib
@@ -16,6 +13,7 @@ from permvi.experiments.results import Report, Result
 # Name -> what it shows, for the command line's help; permvi.experiments.NAME is its module.
 STUDIES = {
     "transforms": "Figure 1 of the paper, what each transform does to a cloud of points",
+    "matching": "Table 1 and Figure 2, all methods against exact posteriors over matchings",
 }
 SIZES = ("smoke", "paper")
 
@@ -26,9 +24,16 @@ def names() -> list[str]:
 
 
 def run(
-    name: str, out: str | Path, *, size: str = "smoke", seed: int = 0, report: Report | None = None
+    name: str,
+    out: str | Path,
+    *,
+    size: str = "smoke",
+    seed: int = 0,
+    report: Report | None = None,
+    workers: int = 1,
+    scheduler: str | None = None,
 ) -> Result:
-    """Run a study.
+    """Run a study, or go on with one that was interrupted.
 
     Args:
         name: One of `names`.
@@ -36,18 +41,27 @@ def run(
         size: "smoke" for a quick look, "paper" for the numbers worth quoting.
         seed: Same seed, same results.
         report: Called with what is being done, how much of it is done and how much there is.
+        workers: Processes of a local Dask cluster; 1 runs everything in this process. The results
+            do not depend on it.
+        scheduler: Address of a Dask scheduler to use instead.
 
     Returns:
         The rows of ``summary.json`` and the paths of all files that were written.
     """
     one_of("study", name, STUDIES)
     one_of("size", size, SIZES)
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"out must be a folder, got the file {str(folder)!r}.")
-    folder.mkdir(parents=True, exist_ok=True)
-    study = importlib.import_module(f"permvi.experiments.{name}")
-    return study.run(folder, size=size, seed=seed, report=report or _silent)
+    from permvi.experiments.runner import run_study
+
+    study = importlib.import_module(f"permvi.experiments.{name}").STUDY
+    return run_study(
+        study,
+        Path(out),
+        size=size,
+        seed=seed,
+        report=report or _silent,
+        workers=workers,
+        scheduler=scheduler,
+    )
 
 
 def _silent(what: str, done: int, total: int) -> None:

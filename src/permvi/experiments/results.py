@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,39 +18,51 @@ class Result(NamedTuple):
     files: list[Path]
 
 
+class Measurement(NamedTuple):
+    """The mean of repeated measurements, its standard error (None for a single one), how many."""
+
+    mean: float
+    sem: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Measurement":
+        """Of the measurements themselves."""
+        measured = [float(value) for value in values]
+        n = len(measured)
+        mean = math.fsum(measured) / n
+        squares = math.fsum((value - mean) ** 2 for value in measured)
+        return cls(mean, math.sqrt(squares / (n - 1) / n) if n > 1 else None, n)
+
+
 def summary_row(
     study: str,
     method: str,
     setting: Mapping[str, Any],
     metric: str,
-    values: Iterable[float],
+    values: Iterable[float] | Measurement,
     *,
     seconds: float,
     paper: float | None = None,
 ) -> dict[str, Any]:
-    """One object of ``summary.json``: the mean of repeated measurements and its standard error.
+    """One object of ``summary.json``.
 
     Args:
         study: Name of the study.
         method: Name of the method.
         setting: What else identifies the measurement.
         metric: What was measured.
-        values: The measurements; a single one has no standard error, which is then None.
+        values: The measurements, or what is left of them.
         seconds: Time for all of them together.
         paper: The paper's value, if it has one.
     """
-    measured = [float(value) for value in values]
-    n = len(measured)
-    mean = math.fsum(measured) / n
-    squares = math.fsum((value - mean) ** 2 for value in measured)
+    measured = values if isinstance(values, Measurement) else Measurement.of(values)
     return {
         "study": study,
         "method": method,
         "setting": dict(setting),
         "metric": metric,
-        "mean": mean,
-        "sem": math.sqrt(squares / (n - 1) / n) if n > 1 else None,
-        "n": n,
+        **measured._asdict(),
         "paper": paper,
         "seconds": seconds,
     }
@@ -61,14 +73,20 @@ def write_summary(folder: Path, summary: list[dict[str, Any]]) -> Path:
     return write_json(folder / "summary.json", summary)
 
 
-def write_rows(folder: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
-    """Write ``rows.csv``, the measurements behind the summary."""
+def write_rows(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write ``rows.csv``, the measurements behind the summary.
+
+    The columns are the keys of all rows in the order in which they first come; a row that lacks
+    one has an empty cell there. Numbers are written with all their digits.
+    """
+    listed = list(rows)
+    header = list(dict.fromkeys(key for row in listed for key in row))
     path = folder / "rows.csv"
     with (
         atomic(path) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+        writer = csv.DictWriter(file, header, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(listed)
     return path

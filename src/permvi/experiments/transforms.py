@@ -23,8 +23,7 @@ same draws: all four transforms tend to the vertices as the temperature falls.
 """
 
 import functools
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +34,19 @@ import numpy as np
 from permvi import _figures, assignment, transforms
 from permvi.experiments import _projections as plane
 from permvi.experiments import _transforms_figure
-from permvi.experiments.results import Report, Result, summary_row, write_rows, write_summary
+from permvi.experiments.results import (
+    Measurement,
+    Result,
+    summary_row,
+    write_rows,
+    write_summary,
+)
+from permvi.experiments.runner import Finished, Row, Study, Task
 
 TEMPERATURES = (1.0, 0.5, 0.25, 0.1)
 NUM_SHOWN = 1000
 _NUM_MEASURED = {"smoke": NUM_SHOWN, "paper": 100_000}
+_PLACES = ("input_x", "input_y", "x", "y")
 
 
 class _Case(NamedTuple):
@@ -118,35 +125,52 @@ CASES = (
 )
 
 
-def run(folder: Path, *, size: str, seed: int, report: Report) -> Result:
-    """Draw Figure 1 and measure how near each transform comes to the vertices."""
+def tasks(size: str, seed: int) -> list[Task]:
+    """One task for each panel."""
+    common = {"seed": seed, "num": _NUM_MEASURED[size]}
+    return [Task(case.method, {"index": index, **common}) for index, case in enumerate(CASES)]
+
+
+def run_task(config: Mapping[str, Any], scratch: Path) -> list[Row]:
+    """The points of a panel, and how near the transform comes to the vertices."""
+    del scratch
+    case = CASES[config["index"]]
+    rng_key = jax.random.fold_in(jax.random.key(config["seed"]), config["index"])
+    psi = case.draw(rng_key, config["num"])
+    rows: list[Row] = []
+    for temperature in TEMPERATURES:
+        X, distances = map(np.asarray, _measure(case, psi, temperature))
+        rows.append({"temperature": temperature, **Measurement.of(distances)._asdict()})
+        if temperature == case.temperature:
+            rows += _points(case, np.asarray(psi[:NUM_SHOWN]), X[:NUM_SHOWN], distances)
+    return rows
+
+
+def finish(folder: Path, size: str, seed: int, finished: list[Finished]) -> Result:
+    """Draw Figure 1 and sum up the distances."""
+    del size, seed
     summary: list[dict[str, Any]] = []
     clouds: dict[str, _transforms_figure.Cloud] = {}
-    rows: list[tuple[Any, ...]] = []
-    for index, case in enumerate(CASES):
-        report(case.method, index, len(CASES) + 1)
-        psi = case.draw(jax.random.fold_in(jax.random.key(seed), index), _NUM_MEASURED[size])
-        for temperature in TEMPERATURES:
-            start = time.perf_counter()
-            X, distances = map(np.asarray, _measure(case, psi, temperature))
-            seconds = time.perf_counter() - start
-            setting: dict[str, Any] = {"n": 3, "scale": case.scale, "temperature": temperature}
-            if temperature == case.temperature:
-                setting["panel"] = case.panel
-                cloud = _cloud(case, np.asarray(psi[:NUM_SHOWN]), X[:NUM_SHOWN])
-                clouds[case.panel] = cloud
-                rows += _rows(case, cloud, distances)
-            measured = (case.method, setting, "vertex_distance", distances)
-            summary.append(summary_row("transforms", *measured, seconds=seconds))
-    report("figure", len(CASES), len(CASES) + 1)
+    points: list[Row] = []
+    for case, (_, rows, seconds) in zip(CASES, finished, strict=True):
+        own = [row for row in rows if "panel" in row]
+        places = np.array([[row[name] for name in _PLACES] for row in own])
+        clouds[case.panel] = _transforms_figure.Cloud(places[:, :2], places[:, 2:], case.law)
+        points += own
+        for row in rows:
+            if "panel" not in row:
+                summary.append(_summary_row(case, row, seconds / len(TEMPERATURES)))
     with _figures.styled():
         figure = _transforms_figure.draw(clouds, hole=1 - CASES[-1].temperature)
     files = [
-        write_rows(folder, ("panel", "input_x", "input_y", "x", "y", "vertex_distance"), rows),
+        write_rows(folder, points),
         write_summary(folder, summary),
         *_figures.save(figure, folder, "figure1"),
     ]
     return Result(summary, files)
+
+
+STUDY = Study("transforms", tasks, run_task, finish)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -157,13 +181,27 @@ def _measure(case: _Case, psi: jax.Array, temperature: jax.Array) -> tuple[jax.A
     return X, jnp.linalg.norm(offset.reshape(len(offset), -1), axis=-1)
 
 
-def _cloud(case: _Case, psi: np.ndarray, X: np.ndarray) -> _transforms_figure.Cloud:
-    inputs, outputs = case.show_input(psi.astype(float)), case.show_output(X.astype(float))
-    return _transforms_figure.Cloud(inputs, outputs, case.law)
+def _points(
+    case: _Case, psi: np.ndarray, X: np.ndarray, distances: np.ndarray
+) -> list[dict[str, Any]]:
+    """The points that are shown, to seven digits."""
+    places = case.show_input(psi.astype(float)), case.show_output(X.astype(float))
+    columns = np.column_stack([*places, distances[: len(X)]])
+    return [
+        {"panel": case.panel}
+        | {
+            name: float(f"{value:.7g}")
+            for name, value in zip((*_PLACES, "vertex_distance"), row, strict=True)
+        }
+        for row in columns
+    ]
 
 
-def _rows(
-    case: _Case, cloud: _transforms_figure.Cloud, distances: np.ndarray
-) -> list[tuple[Any, ...]]:
-    columns = np.column_stack([cloud.inputs, cloud.outputs, distances[: len(cloud.inputs)]])
-    return [(case.panel, *(f"{value:.7g}" for value in row)) for row in columns]
+def _summary_row(case: _Case, row: Row, seconds: float) -> dict[str, Any]:
+    setting: dict[str, Any] = {"n": 3, "scale": case.scale, "temperature": row["temperature"]}
+    if row["temperature"] == case.temperature:
+        setting["panel"] = case.panel
+    measured = Measurement(row["mean"], row["sem"], row["n"])
+    return summary_row(
+        "transforms", case.method, setting, "vertex_distance", measured, seconds=seconds
+    )
