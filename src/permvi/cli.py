@@ -1,18 +1,30 @@
 """The command line. A command is a function in ``permvi._cli`` and a line below."""
 
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from permvi._cli import terminal
 from permvi._cli.bench import bench
 from permvi._cli.demo import demo
+from permvi._cli.match import match
+from permvi._cli.methods import methods
+from permvi._cli.report import report
 from permvi._cli.reproduce import reproduce
 from permvi._version import __version__
 
-_COMMANDS = (demo, reproduce, bench)
+_COMMANDS = (match, report, methods, demo, reproduce, bench)
+
+# What shells report of a program that a signal has ended.
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+class _InterruptedError(Exception):
+    """The user pressed Ctrl-C; Typer would answer a KeyboardInterrupt in its own words."""
 
 
 class _OneLineErrors(TyperGroup):
@@ -24,14 +36,30 @@ class _OneLineErrors(TyperGroup):
             return super().main(*args, **kwargs)
         try:
             status = super().main(*args, **(kwargs | {"standalone_mode": False}))
+            # Or a closed pipe would come up when Python exits, where nobody can answer it.
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more at its end: into nothing.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        except (_InterruptedError, KeyboardInterrupt):
+            terminal.note("interrupted; files that were finished are kept.")
+            status = _INTERRUPTED
         except Exception as error:
             message = _message(error)
             if message is None:
                 raise
             if message:
-                sys.stderr.write(f"permvi: {' '.join(message.split())}\n")
+                terminal.note(message)
             status = 2
         sys.exit(status)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _InterruptedError from error
 
 
 def _message(error: Exception) -> str | None:
@@ -55,7 +83,6 @@ def _print_version(value: bool) -> None:  # noqa: FBT001 (Typer passes the optio
 app = typer.Typer(
     cls=_OneLineErrors,
     no_args_is_help=True,
-    add_completion=False,
     epilog="Set PERMVI_TRACEBACK=1 to see where an error comes from.",
 )
 

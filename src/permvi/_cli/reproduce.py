@@ -9,6 +9,7 @@ import typer
 
 from permvi._cli import terminal
 from permvi.experiments import registry
+from permvi.experiments.results import Table
 
 _STUDIES = "; ".join(f"{name}: {what}" for name, what in registry.STUDIES.items())
 
@@ -49,11 +50,11 @@ def reproduce(
     if as_json:
         sys.stdout.write(json.dumps(result.summary, allow_nan=False) + "\n")
     elif not quiet:
-        terminal.table(
-            f"{study}, {size}, seed {seed}",
-            ["method", "setting", "metric", ">mean", ">sem", ">n", ">paper"],
-            map(_cells, result.summary),
-        )
+        columns = ["method", "setting", "metric", ">mean", ">sem", ">n", ">paper"]
+        everything = Table("", columns, [_cells(row) for row in result.summary])
+        for table in result.tables or [everything]:
+            title = ", ".join(filter(None, (table.title, study, size, f"seed {seed}")))
+            terminal.table(title, table.columns, table.rows)
         terminal.paths(result.files)
 
 

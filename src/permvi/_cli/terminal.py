@@ -1,13 +1,16 @@
-"""What the commands show: progress on a terminal, tables on standard output."""
+"""What the commands show: progress and notes on standard error, tables on standard output."""
 
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from unicodedata import category
 
 from permvi.experiments.results import Report
 
 _WIDTH_IN_A_PIPE = 130
+# So wide that no row takes a second line.
+_NO_LIMIT = 100_000
 
 
 @contextlib.contextmanager
@@ -26,29 +29,52 @@ def progress(*, quiet: bool) -> Iterator[Report]:
         )
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table.
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, fold: bool = True
+) -> None:
+    """Print a table; whatever is in its cells stays text.
 
     Args:
         title: Printed above.
         columns: Headers; those that start with ">" hold numbers and are aligned to the right.
         rows: Cells.
+        fold: In a pipe, whether long cells take several lines; on a terminal they always may.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_IN_A_PIPE)
-    drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    in_a_pipe = _WIDTH_IN_A_PIPE if fold else _NO_LIMIT
+    width = None if sys.stdout.isatty() else in_a_pipe
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         numeric = column.startswith(">")
         drawn.add_column(column.removeprefix(">"), justify="right" if numeric else "left")
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(_printable, row))
+    # A title of the table itself would be folded to the width of its columns.
+    console.print(title, style="italic", soft_wrap=True)
     console.print(drawn)
+
+
+def lines(texts: Iterable[str]) -> None:
+    """Print lines of text, never wrapped."""
+    for text in texts:
+        sys.stdout.write(f"{_printable(text)}\n")
 
 
 def paths(files: Iterable[Path]) -> None:
     """Print one path a line, never wrapped."""
     for file in files:
         sys.stdout.write(f"{file}\n")
+
+
+def note(message: str) -> None:
+    """Tell the user something in one line on standard error."""
+    sys.stderr.write(f"permvi: {_printable(' '.join(message.split()))}\n")
+
+
+def _printable(text: str) -> str:
+    """The text without control characters, which would steer the terminal."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) == "Cc" else c for c in text)

@@ -1,0 +1,167 @@
+"""CSV files as people have them: read correctly, or refused with the place of the mistake."""
+
+import numpy as np
+import pytest
+
+from permvi._cli.csv_pairs import read_list, read_pairs
+from permvi._cli.csv_tables import TRUTH, read_table
+
+PLAIN = "item,x,y\na,1.5,-2\nb,,3e2\n"
+VALUES = [[1.5, -2.0], [np.nan, 300.0]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PLAIN,
+        PLAIN.rstrip(),
+        "\ufeff" + PLAIN,
+        PLAIN.replace("\n", "\r\n"),
+        PLAIN.replace("\n", "\r"),
+        "\n\n" + PLAIN.replace("\n", "\n\n") + ",,\n\n",
+        PLAIN.replace(",", ";"),
+        PLAIN.replace(",", "\t"),
+        PLAIN.replace(",", ";").replace(".", ","),
+        PLAIN.replace(",", "\t").replace(".", ","),
+        PLAIN.replace(",", ", "),
+        'item,"x",y\n"a","1.5",-2\nb,"",3e2\n',
+        PLAIN.encode("utf-16"),
+        b"\xfe\xff" + PLAIN.encode("utf-16-be"),
+        PLAIN.replace("item", ""),
+        PLAIN.replace("item,", ""),
+        PLAIN.replace("b,,", "b,  ,"),
+    ],
+    ids=[
+        "plain", "no last newline", "byte order mark", "windows", "old mac", "blank lines",
+        "semicolons", "tabs", "decimal commas", "tabs and decimal commas", "spaces", "quotes",
+        "utf-16", "utf-16 big endian", "empty corner", "no corner", "blank cell",
+    ],
+)  # fmt: skip
+def test_one_table_in_many_forms(write, content):
+    table = read_table(write("t.csv", content))
+    assert (table.rows, table.cols) == (("a", "b"), ("x", "y"))
+    np.testing.assert_array_equal(table.values, VALUES)
+
+
+def test_names_are_what_was_written(write):
+    names = ["Müller, Jürgen", 'the "first"', "日本語", "a;b", "line\nbreak", "[bold]x[/]", "=1+1"]
+    quoted = [f'"{name}"' for name in (name.replace('"', '""') for name in names)]
+    lines = ["," + ",".join(quoted), *(f"{name},{'1,' * 6}1" for name in quoted)]
+    table = read_table(write("t.csv", "\n".join(lines)))
+    assert list(table.rows) == list(table.cols) == names
+    # Counting from one, the name with a line break has moved the later ones down.
+    assert table.lines == (3, 4, 5, 6, 7, 9, 10)
+
+
+def test_a_semicolon_in_a_name_does_not_make_it_the_separator(write):
+    table = read_table(write("t.csv", "item,a;b,c\ni,1,2\nj,3,4\n"))
+    assert table.cols == ("a;b", "c")
+
+
+def test_numbers_of_all_kinds(write):
+    table = read_table(write("t.csv", "item,a,b,c,d\ni,-inf,Infinity,+1.,.5\nj, 1E-3 ,0,-0,7\n"))
+    np.testing.assert_array_equal(table.values, [[-np.inf, np.inf, 1, 0.5], [1e-3, 0, 0, 7]])
+
+
+def test_words_where_they_are_expected(write):
+    path = write("t.csv", "item,a,b,c\ni,True,no,1\n")
+    np.testing.assert_array_equal(read_table(path, TRUTH).values, [[1, 0, 1]])
+    with pytest.raises(
+        ValueError, match=r"line 2, column 2 \('a'\): expected a number, got 'True'"
+    ):
+        read_table(path)
+
+
+def test_names_that_count_are_names(write):
+    table = read_table(write("t.csv", ",0,1\n0,.5,.25\n1,.125,2\n"))
+    assert (table.rows, table.cols) == (("0", "1"), ("0", "1"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "expected a header and rows, got an empty file"),
+        ("\n  \n", "expected a header and rows, got an empty file"),
+        ("item,x\n", "expected a header and rows, got one line only"),
+        ("item\na\n", "line 1: expected a header with a name for each column"),
+        ("1,2\n3,4\n", "line 1: expected a header with the names of the columns"),
+        ("a,.1,.2\nb,.3,.4\n", "line 1: expected a header with the names of the columns"),
+        ("a;0,1;0,2\nb;0,3;0,4\n", "line 1: expected a header with the names of the columns"),
+        ("item,x,y\na,1,2\nb,1\n", "line 3: expected 3 cells as in the header, got 2"),
+        ("item,x,y\n\na,1,2\nb,1,2,3\n", "line 4: expected 3 cells as in the header, got 4"),
+        ("item,x,y\na,1,2\nb,1,two\n", r"line 3, column 3 \('y'\): expected a number, got 'two'"),
+        ("item,x,y\na,1,nan\n", r"line 2, column 3 \('y'\): expected a number, got 'nan'"),
+        ("item,x,y\na,1,NA\n", r"line 2, column 3 \('y'\): expected a number, got 'NA'"),
+        ("item,x,y\na,1_000,1\n", r"line 2, column 2 \('x'\): expected a number, got '1_000'"),
+        ('item,x,y\na,"1,5",2\n', r"line 2, column 2 \('x'\): expected a number, got '1,5'"),
+        ("item;x;y\na;1.234,5;2\n", "expected one decimal mark, got"),
+        ("item;x;y\na;1,5;2\nb;1;2.5\n", "got '1,5' in line 2, column 2 and '2.5' in line 3"),
+        ("item;x;y\na;1,234,567;2\n", r"line 2, column 2 \('x'\): expected a number"),
+        ("item,x,x\na,1,2\n", "line 1, column 3: expected a new name, got 'x' as in line 1"),
+        ("item,x,y\na,1,2\n a,3,4\n", "line 3, column 1: expected a new name, got 'a' as in"),
+        ("item,x,\na,1,2\n", "line 1, column 3: expected a name, got an empty cell"),
+        ("item,x,y\n,1,2\n", "line 2, column 1: expected a name, got an empty cell"),
+        ('item,x\na,1\n"b,2\nc,3\n', "line 3: expected CSV cells, got unexpected end of data"),
+        ('item,x\na,1\n"b"b,2\n', "line 3: expected CSV cells, got"),
+        ("item,é\na,1\nä,2\n".encode("latin-1"), "line 1: expected UTF-8 text, got byte 0xe9"),
+        (b"item,x\n" + b"a,1\n" * 9999 + b"\xff,2\n", "line 10001: expected UTF-8 text, got byte"),
+        (b"\xff\xfea", "expected UTF-16 text"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_answered_with_their_place(write, content, message):
+    path = write("bad.csv", content)
+    with pytest.raises(ValueError, match=message) as error:
+        read_table(path)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_no_file_and_a_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.csv: expected a CSV file, got no file"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(ValueError, match="expected a CSV file, got a folder"):
+        read_table(tmp_path)
+
+
+def test_alignment_by_name(write):
+    table = read_table(write("t.csv", "item,x,y\na,1,2\nb,3,4\n"))
+    other = table.aligned(("b", "a"), ("y", "x"))
+    np.testing.assert_array_equal(other.values, [[4, 3], [2, 1]])
+    assert other.place(0, 1).endswith("line 3, column 2 ('x')")
+    with pytest.raises(ValueError, match="expected a row 'c', got none"):
+        table.aligned(("a", "c"), ("x", "y"))
+    with pytest.raises(ValueError, match="expected the same columns as in the input, got 'y' too"):
+        table.aligned(("a", "b"), ("x",))
+
+
+def test_pairs(write):
+    found = read_pairs(write("t.csv", "item,label\n\na, x\n'b',y\n"))
+    assert found == [(3, "a", "x"), (4, "'b'", "y")]
+    for content, message in [
+        ("item,label\na\n", "line 2: expected an item and a label, got 1 cells"),
+        ("item,label\na,\n", "line 2: expected an item and a label"),
+        ("item,label\na,x,y\n", "line 2: expected an item and a label, got 3 cells"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read_pairs(write("bad.csv", content))
+
+
+def test_a_table_as_a_list(write):
+    table = read_list(write("t.csv", 'who;what;score\nb;y;1,5\na;x;2\n\nb;x;\n a;"z";-inf\n'))
+    assert (table.rows, table.cols) == (("b", "a"), ("y", "x", "z"))
+    nan = np.nan
+    np.testing.assert_array_equal(table.values, [[1.5, nan, nan], [nan, 2, -np.inf]])
+    assert table.place(0, 1).endswith("t.csv, 'b' and 'x'")
+    for content, message in [
+        ("item,label,score\na,x\n", "line 2: expected an item, a label and a number, got 2 cells"),
+        ("item,label,score\na,x,1\na,y,1\na,x,2\n", "line 4: expected a new pair, got 'a' and 'x'"),
+        (
+            "item,label,score\na,x,one\n",
+            r"line 2, column 3 \('score'\): expected a number, got 'on",
+        ),
+        ("item,label,score\n,x,1\n", "line 2: expected an item, a label and a number"),
+        ("item,label,score\n", "expected a header and rows, got one line only"),
+        ("1,2,3\n1,3,4\n", "line 1: expected a header with the names of the columns"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read_list(write("bad.csv", content))
