@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -274,6 +275,12 @@ class Posterior:
         from permvi import plots
 
         return plots.marginals(self, ax=ax)
+
+    def report(self, path: str | PathLike[str], *, title: str | None = None) -> Path:
+        """Write an HTML file to look at and pass on, see :func:`permvi.report.write`."""
+        from permvi import report
+
+        return report.write(self, path, title=title)
 
     def __repr__(self) -> str:
         from permvi.posterior import display

@@ -1,0 +1,91 @@
+"""The numbers that a report carries for its heatmap and its table: sparse, and rounded."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from permvi.posterior.items import states
+from permvi.posterior.marginals import TOLERANCE, Marginals
+from permvi.report.order import grouped
+from permvi.report.words import CERTAIN, MILLION
+
+if TYPE_CHECKING:
+    from permvi.posterior import Posterior
+
+# Less probable pairs are left out, and the least probable of each item where there are too many.
+_FLOOR = 1e-4
+_MAX_ENTRIES = 400_000
+_LEAST_PER_ROW = 10
+
+
+def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[str, Any]:
+    """What JSON holds of a posterior.
+
+    A site's ``states[starts[i]:starts[i + 1]]`` are the columns that row i may have, the most
+    probable first and "unmatched" as column m, ``millionths`` their probabilities, and the first
+    ``sizes[i]`` of them its credible set. ``order`` puts items that may be confused together, and
+    ``left_out`` is the largest probability that is missing.
+
+    Args:
+        posterior: What to show.
+        matching: (n,) or (sites, n) the choice of labels to point out, -1 for unmatched.
+        level: Of the credible sets.
+    """
+    S, (n, m) = posterior.num_sites, posterior.shape
+    table = states(
+        Marginals(posterior.marginals, posterior.p_unmatched_rows, posterior.p_unmatched_cols)
+    ).reshape(S, n, m + 1)
+    sets = posterior.credible_sets(level)
+    choice = matching.reshape(S, n)
+    most = max(_LEAST_PER_ROW, _MAX_ENTRIES // (S * n))
+    sites, left_out = [], 0.0
+    for site, site_sets in enumerate(sets if S > 1 else [sets]):
+        rows, cols = _kept(table[site], most)
+        probs = table[site][rows, cols]
+        left_out = max(left_out, _largest_but(table[site], rows, cols))
+        pairs = cols < m
+        order = grouped(rows[pairs], cols[pairs], probs[pairs], (n, m))
+        sites.append(
+            {
+                "starts": np.searchsorted(rows, np.arange(n + 1)).tolist(),
+                "states": cols.tolist(),
+                "millionths": _millionths(probs),
+                "sizes": [len(chosen) for chosen in site_sets],
+                "unused": _millionths(posterior.p_unmatched_cols.reshape(S, m)[site]),
+                "matching": np.where(choice[site] < 0, m, choice[site]).tolist(),
+                "order": order.tolist(),
+            }
+        )
+    return {
+        "rows": posterior.labels[0],
+        "cols": posterior.labels[1],
+        "num_rows": n,
+        "num_cols": m,
+        "level": level,
+        "certain": CERTAIN,
+        # Zeros, rounded or not, are not worth a column.
+        "rows_may_be_alone": bool(posterior.p_unmatched_rows.max() > TOLERANCE),
+        "cols_may_be_alone": bool(posterior.p_unmatched_cols.max() > TOLERANCE),
+        "left_out": left_out,
+        "sites": sites,
+    }
+
+
+def _kept(table: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of what is shown, row by row and the most probable first."""
+    rows, cols = np.nonzero(table >= _FLOOR)
+    # The sort is stable, so that ties are in the order of credible sets.
+    order = np.lexsort((-table[rows, cols], rows))
+    rows, cols = rows[order], cols[order]
+    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    return rows[rank < most], cols[rank < most]
+
+
+def _largest_but(table: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> float:
+    rest = table.copy()
+    rest[rows, cols] = 0.0
+    return float(rest.max())
+
+
+def _millionths(probs: np.ndarray) -> list[int]:
+    return np.rint(MILLION * probs).astype(np.int64).tolist()

@@ -1,0 +1,106 @@
+"""The report as one HTML file."""
+
+import base64
+import hashlib
+import json
+from html import escape
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from permvi._files import atomic
+from permvi._version import __version__
+from permvi.report import content, matchings, sections
+from permvi.report.words import CERTAIN
+
+if TYPE_CHECKING:
+    from permvi.posterior import Posterior
+
+# In one module scope, in this order.
+_SCRIPTS = ("data.js", "table.js", "colours.js", "heatmap.js", "cursor.js", "report.js")
+_STYLE = "report.css"
+_PAGE = "template.html"
+
+
+def write(
+    posterior: "Posterior",
+    path: str | PathLike[str],
+    *,
+    title: str | None = None,
+    level: float = 0.95,
+) -> Path:
+    """Write a report of a posterior, whole or not at all.
+
+    Args:
+        posterior: What to show.
+        path: The HTML file; one that is there is replaced.
+        title: The heading; by default how many items and labels there are.
+        level: Of the credible sets.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: ``path`` is a folder, or ``level`` is not in (0, 1].
+        FileNotFoundError: The folder it should lie in does not exist.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"path must be a file, got the folder {target}.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path must lie in an existing folder, got {target}.")
+    text = render(posterior, title=title, level=level)
+    with atomic(target) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return target
+
+
+def render(posterior: "Posterior", *, title: str | None = None, level: float = 0.95) -> str:
+    """The report as text; the same posterior gives the same text.
+
+    Args:
+        posterior: What to show.
+        title: The heading; by default how many items and labels there are.
+        level: Of the credible sets.
+    """
+    script = "\n".join(_asset(name) for name in _SCRIPTS)
+    choice = posterior.expected_loss("hamming")
+    return Template(_asset(_PAGE)).substitute(
+        policy=_policy(script),
+        version=__version__,
+        title=escape(sections.title(posterior) if title is None else title),
+        style=_asset(_STYLE),
+        certain=f"{CERTAIN:.0%}",
+        lead=sections.lead(posterior, choice.expected_loss),
+        verdict=sections.verdict(posterior),
+        certainty=sections.certainty(posterior),
+        matchings=matchings.section(posterior),
+        diagnostics=sections.diagnostics(posterior),
+        latents=sections.latents(posterior),
+        settings=sections.settings(posterior),
+        data=script_json(content.tables(posterior, choice.perm, level)),
+        script=script,
+    )
+
+
+def script_json(value: Any) -> str:
+    """JSON that no HTML parser takes for markup: ``<``, ``>`` and ``&`` are escaped in strings."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _policy(script: str) -> str:
+    """What the browser may run: the script below, and nothing from elsewhere."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )

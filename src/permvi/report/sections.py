@@ -1,0 +1,223 @@
+"""The parts of a report that do not change while one looks at it, as HTML."""
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from permvi._version import __version__
+from permvi.report import diagnosis, trace
+from permvi.report.words import (
+    CERTAIN,
+    best_probabilities,
+    count,
+    number,
+    sentence,
+)
+
+if TYPE_CHECKING:
+    from permvi.posterior import Posterior
+
+_EVIDENCE = {
+    "exact": "exact",
+    "bound": "a lower bound: the true value is at least this",
+    "estimate": "an estimate",
+}
+_GRADES = {"good": "fine", "check": "look", "bad": "bad", "info": "for information"}
+# From below: the least probability of the best label, the class in the style sheet, words.
+_BANDS = (
+    (0.99, "band-4", "at 99% or more"),
+    (0.95, "band-3", "at 95 to 99%"),
+    (0.80, "band-2", "at 80 to 95%"),
+    (0.50, "band-1", "at 50 to 80%"),
+    (0.00, "band-0", "below 50%"),
+)
+_MAX_SETTING = 200
+_MAX_LATENT_ENTRIES = 24
+_LIBRARIES = ("numpy", "scipy", "jax", "numpyro")
+
+
+def title(posterior: "Posterior") -> str:
+    """What the report is about, in a line of text."""
+    n, m = posterior.shape
+    sites = posterior.num_sites
+    several = f", in {count(sites, 'permutation')}" if sites > 1 else ""
+    return f"{count(n, 'item')} matched with {count(m, 'label')}{several}"
+
+
+def lead(posterior: "Posterior", expected_loss: float) -> str:
+    """The result in two or three sentences.
+
+    Args:
+        posterior: The result.
+        expected_loss: How many items the best choice of labels has wrong on average.
+    """
+    best = best_probabilities(posterior)
+    total, certain = len(best), int(np.count_nonzero(best >= CERTAIN))
+    right = total - expected_loss
+    shown = f"{right:,.1f}" if right < 1000 else f"{right:,.0f}"
+    # Numbers that are not to be trusted are not stated as if they were.
+    doubt = posterior.diagnostics.verdict != "trust"
+    start, has = ("If these probabilities were right, t", "would have") if doubt else ("T", "has")
+    if certain == total:
+        rest = f"Every item has a label with at least {CERTAIN:.0%} probability."
+    elif certain == 0:
+        rest = f"No item has a label with {CERTAIN:.0%} probability or more."
+    else:
+        rest = (
+            f"{count(certain, 'item')} of {total:,} {'has' if certain == 1 else 'have'} a label "
+            f"with at least {CERTAIN:.0%} probability."
+        )
+    return (
+        f"Method <strong>{escape(posterior.method)}</strong>. {start}he best choice of labels "
+        f"{has} <strong>{shown} of {count(total, 'item')}</strong> right on average. "
+        f"{'' if doubt else rest}"
+    )
+
+
+def verdict(posterior: "Posterior") -> str:
+    """The verdict as a badge, and the reasons for it."""
+    found = posterior.diagnostics
+    word, meaning = diagnosis.VERDICTS[found.verdict]
+    reasons = "".join(f"<li>{escape(sentence(reason))}</li>" for reason in found.reasons)
+    kind = found.verdict.replace(" ", "-")
+    return (
+        f'<div class="verdict {kind}" id="verdict"><p><span class="badge">{word}</span> '
+        f"{meaning}</p><ul>{reasons}</ul></div>"
+    )
+
+
+def certainty(posterior: "Posterior") -> str:
+    """How many items are how certain: one bar."""
+    best = best_probabilities(posterior)
+    parts, keys, upper = [], [], np.inf
+    for least, kind, words in _BANDS:
+        num = int(np.count_nonzero((best >= least) & (best < upper)))
+        upper = least
+        if num:
+            parts.append(f'<span class="{kind}" style="flex-grow:{num}"></span>')
+            keys.append(f'<li><span class="swatch {kind}"></span>{num:,} {words}</li>')
+    return (
+        '<div class="certainty"><h2>How probable is the best label?</h2>'
+        f'<div class="strip" aria-hidden="true">{"".join(parts)}</div>'
+        f'<ul class="keys">{"".join(keys)}</ul></div>'
+    )
+
+
+def diagnostics(posterior: "Posterior") -> str:
+    """Every signal with what it means, and what the fit cost."""
+    found = posterior.diagnostics
+    word, meaning = diagnosis.VERDICTS[found.verdict]
+    reasons = "; ".join(found.reasons)
+    facts = [("Verdict", f"<strong>{word}.</strong> {meaning} {escape(sentence(reasons))}")]
+    if posterior.log_evidence is not None:
+        error = posterior.log_evidence_se
+        spread = "" if error is None else f" ± {number(error, 2)}"
+        kind = _EVIDENCE[str(posterior.log_evidence_kind)]
+        facts.append(("Log evidence", f"{number(posterior.log_evidence, 6)}{spread}, {kind}"))
+    if posterior.joint_entropy is not None:
+        facts.append(
+            (
+                "Entropy of the matching",
+                f"{number(posterior.joint_entropy)} nats, as much as a choice among "
+                f"{number(np.exp(min(posterior.joint_entropy, 700.0)))} equally probable ones",
+            )
+        )
+    if posterior.num_evaluations is not None:
+        facts.append(("Evaluations", f"{posterior.num_evaluations:,} log densities"))
+    if posterior.seconds is not None:
+        facts.append(("Time", f"{number(posterior.seconds)} s"))
+    rows = [
+        (
+            escape(signal.name),
+            f"<strong>{escape(signal.value)}</strong>",
+            f'<span class="grade {signal.grade}">{_GRADES[signal.grade]}</span>',
+            escape(signal.meaning),
+        )
+        for signal in diagnosis.signals(found)
+    ]
+    table = _table(("Signal", "Value", "", "What it says"), rows, "signals") if rows else ""
+    return _section("Can this be trusted?", _facts(facts) + table + trace.figure(found.elbo_trace))
+
+
+def latents(posterior: "Posterior") -> str:
+    """Means and standard deviations of other latent variables; ranges of large ones."""
+    if not posterior.latents:
+        return ""
+    rows = []
+    for key, latent in posterior.latents.items():
+        mean, sd = latent.mean, latent.sd
+        if mean.size <= _MAX_LATENT_ENTRIES:
+            rows += [
+                (
+                    escape(key + _subscript(place)),
+                    number(float(mean[place]), 4),
+                    number(float(sd[place])),
+                )
+                for place in np.ndindex(mean.shape)
+            ]
+        else:
+            size = " × ".join(map(str, mean.shape))
+            means = f"{number(mean.min(), 4)} to {number(mean.max(), 4)}"
+            sds = f"{number(sd.min())} to {number(sd.max())}"
+            rows.append((f"{escape(key)} ({size} numbers)", means, sds))
+    table = _table(("Name", "Mean", "Standard deviation"), rows, "latents")
+    return _section("Other unknowns", table)
+
+
+def settings(posterior: "Posterior") -> str:
+    """How to get the same again."""
+    given = [
+        (escape(str(key)), f"<code>{escape(_shorten(value))}</code>")
+        for key, value in posterior.settings.items()
+    ]
+    facts = [("Method", f"<code>{escape(posterior.method)}</code>"), *given]
+    if posterior.seed is not None:
+        facts.append(("Seed", f"<code>{posterior.seed}</code>"))
+    if posterior.fingerprint is not None:
+        facts.append(("Fingerprint of the data", f"<code>{escape(posterior.fingerprint)}</code>"))
+    facts.append(("Computed by", f"permvi {escape(posterior.version)}"))
+    others = ", ".join(f"{library} {_version(library)}" for library in _LIBRARIES)
+    facts.append(
+        (
+            "Report written by",
+            f"permvi {__version__}, Python {platform.python_version()}, {escape(others)}",
+        )
+    )
+    return _section("Settings and versions", _facts(facts))
+
+
+def _section(heading: str, content: str) -> str:
+    return f"<section><h2>{heading}</h2>{content}</section>"
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> str:
+    pairs = "".join(f"<div><dt>{key}</dt><dd>{value}</dd></div>" for key, value in facts)
+    return f'<dl class="facts">{pairs}</dl>'
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str:
+    """Cells are HTML already."""
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _subscript(place: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, place))}]" if place else ""
+
+
+def _shorten(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _MAX_SETTING else f"{text[:_MAX_SETTING]}…"
+
+
+def _version(library: str) -> str:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
