@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +11,26 @@ from permvi._files import atomic, write_json
 Report = Callable[[str, int, int], None]
 
 
+class Table(NamedTuple):
+    """A table for people: columns that start with ">" hold numbers."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
 class Result(NamedTuple):
-    """The rows of ``summary.json`` and the paths of all files of a study."""
+    """What a study found.
+
+    Attributes:
+        summary: The rows of ``summary.json``.
+        files: The paths of all files that were written.
+        tables: What to show of it; by default the whole summary.
+    """
 
     summary: list[dict[str, Any]]
     files: list[Path]
+    tables: Sequence[Table] = ()
 
 
 class Measurement(NamedTuple):
