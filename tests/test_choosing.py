@@ -7,6 +7,10 @@ import pytest
 
 import permvi as pv
 from benchmarks import choosing
+from permvi import experiments
+from permvi.experiments.compare import plan
+from permvi.experiments.compare import summary as summaries
+from permvi.experiments.compare.targets import targets
 
 PAGE = (
     "<!-- methods:begin -->old<!-- methods:end -->\nkept\n<!-- tables:begin --><!-- tables:end -->"
@@ -18,7 +22,8 @@ def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("choosing")
     page = folder / "page.md"
     page.write_text(PAGE, encoding="utf-8")
-    choosing.main(["--quick", "--out", str(folder / "out"), "--page", str(page)])
+    experiments.run("compare", folder / "out")
+    choosing.main(["--results", str(folder / "out"), "--page", str(page), "--size", "smoke"])
     return folder
 
 
@@ -48,9 +53,9 @@ def test_a_quick_run_writes_everything(quick):
     text = (quick / "page.md").read_text(encoding="utf-8")
     assert "\nkept\n" in text
     assert "old" not in text
-    names = [target.name for target in choosing.targets(quick=True)]
+    names = [target.name for target in targets("smoke")]
     check_exact_rows(text, names)
-    assert "Refused by `sinkhorn`." in text
+    assert "Refused by `sinkhorn`, `bethe`." in text
     summary = json.loads((quick / "out" / "summary.json").read_text(encoding="utf-8"))
     keys = ["study", "method", "setting", "metric", "mean", "sem", "n", "paper", "seconds"]
     assert all(list(row) == keys for row in summary)
@@ -60,24 +65,22 @@ def test_a_quick_run_writes_everything(quick):
         if (row["method"], row["metric"]) == ("exact", "tv_mean")
     }
     assert errors == dict.fromkeys(names, 0.0)
-    assert (quick / "out" / "rows.csv").is_file()
-    assert choosing.COMMAND in (quick / "out" / "README.md").read_text(encoding="utf-8")
+    assert (quick / "out" / "compare.png").stat().st_size > 10_000
 
 
 def test_the_weighted_draws_are_compared_with_the_exact_posterior():
     model = pv.models.LinearMatching([[1.0, 0.0], [0.0, 0.0]])
     exact = pv.fit(model, "exact")
-    same = pv.Posterior.from_draws([[0, 1], [1, 0]], [1.0, 0.0], shape=(2, 2))
-    assert choosing.hellinger_of_draws(same, exact) == pytest.approx(0.0, abs=1e-7)
-    point = pv.fit(model, "exact").from_draws([[0, 1]], shape=(2, 2))
-    overlap = float(exact.marginals[0, 0]) ** 0.5
-    assert choosing.hellinger_of_draws(point, exact) == pytest.approx((1 - overlap) ** 0.5)
+    fitted = pv.fit(model, "sequential", num_steps=0, search_evaluations=0)
+    # Both matchings are among the draws, which leaves nothing to be wrong about.
+    assert plan._hellinger_of_draws(fitted, exact) == pytest.approx(0.0, abs=1e-6)
+    assert plan._hellinger_of_draws(exact, exact) is None
 
 
 def test_the_committed_page_is_complete():
     text = choosing.PAGE.read_text(encoding="utf-8")
     assert choosing.method_table() in text, f"run {choosing.COMMAND}"
-    names = [target.name for target in choosing.targets()]
+    names = [target.name for target in targets("paper")]
     check_exact_rows(text, names)
     for name, table in rows_of(text).items():
         section = text.split(f"### {name}\n")[1].split("\n### ")[0]
@@ -95,12 +98,12 @@ def test_no_committed_row_is_trusted_and_far_off():
 
 def test_the_committed_results_are_those_of_the_page():
     tables = rows_of(choosing.PAGE.read_text(encoding="utf-8"))
-    summary = json.loads((choosing.OUT / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads((choosing.RESULTS / "summary.json").read_text(encoding="utf-8"))
     errors = [row for row in summary if row["metric"] == "tv_mean"]
     assert len(errors) == sum(len(table) for table in tables.values())
     for row in errors:
         shown = tables[row["setting"]["target"]][row["method"]][0]
-        assert shown == choosing.format_number(row["mean"], 4)
+        assert shown == summaries._number(row["mean"], 4)
 
 
 def test_a_page_without_marks_is_refused():

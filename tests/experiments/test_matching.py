@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from permvi import experiments, metrics
-from permvi.experiments.matching import STUDY, methods, ordering, paper, problems, tasks
+from permvi.experiments.matching import STUDY, methods, ordering, paper, plan, problems
 from permvi.experiments.matching.settings import RELAXED
 
 LIMITS = {
@@ -88,7 +88,7 @@ def test_mallows_rows_are_those_of_an_independent_enumeration(study):
 def test_the_masses_of_figure_2_are_probabilities(study):
     folder, _ = study
     rows = _rows(folder)
-    names = [*range(1, tasks.NUM_SHOWN + 1), "rest"]
+    names = [*range(1, plan.NUM_SHOWN + 1), "rest"]
     for sigma in problems.SIGMAS:
         true = [rows["sequential", sigma, 0, f"true_mass_{name}"] for name in names]
         assert sum(true) == pytest.approx(1)

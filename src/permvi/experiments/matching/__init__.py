@@ -10,8 +10,8 @@ The posterior over matchings is known exactly, so every method can be held again
   order of rows and columns does to stick-breaking.
 """
 
-from permvi.experiments.matching.finish import finish
-from permvi.experiments.matching.tasks import run_task, tasks
+from permvi.experiments.matching.plan import run_task, tasks
+from permvi.experiments.matching.summary import finish
 from permvi.experiments.runner import Study
 
 STUDY = Study("matching", tasks, run_task, finish)

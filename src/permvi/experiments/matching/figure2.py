@@ -14,9 +14,9 @@ from scipy import stats
 
 from permvi import _figures
 from permvi._figures import FAINT, INK, PALETTE
+from permvi.experiments.matching.plan import FIGURE_REPETITION, NUM_SHOWN
 from permvi.experiments.matching.problems import NUM_POINTS, SIGMAS
 from permvi.experiments.matching.problems import draw as draw_problem
-from permvi.experiments.matching.tasks import FIGURE_REPETITION, NUM_SHOWN
 from permvi.experiments.runner import Row
 
 SHOWN = {
