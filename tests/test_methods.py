@@ -85,7 +85,9 @@ def test_the_same_seed_gives_the_same_posterior(fitted, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_bounds_are_bounds(fitted, name):
     posterior = fitted[name]
-    assert posterior.log_evidence <= fitted["exact"].log_evidence + 1e-6
+    # An unbiased estimate is as often above the evidence as below it.
+    slack = 1e-6 + 4 * (posterior.log_evidence_se or 0.0)
+    assert posterior.log_evidence <= fitted["exact"].log_evidence + slack
     exact = posterior.log_evidence_kind == "exact"
     assert exact == (name == "exact")
 
@@ -262,7 +264,13 @@ def test_a_flat_posterior_is_not_closed():
     assert not found.closed
 
 
-@pytest.mark.parametrize("name", ["map", "sinkhorn", "bethe", "mallows", "naive"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "map", "sinkhorn", "bethe", "mallows", "naive", "vmf", "convex", "perturb_and_map",
+        "importance", "plackett_luce",
+    ],
+)  # fmt: skip
 def test_approximations_are_trusted_where_they_are_right(name):
     """One matching holds nearly all the mass: everything finds it, and says that this is all."""
     scores = 12.0 * np.eye(4)[TRUTH]

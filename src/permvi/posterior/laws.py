@@ -70,6 +70,7 @@ _HOMES = {
     "family": "permvi.posterior.family_law",
     "marginals": "permvi.posterior.marginal_law",
     "mallows": "permvi.posterior.mallows_law",
+    "plackett_luce": "permvi.posterior.plackett_luce_law",
 }
 
 

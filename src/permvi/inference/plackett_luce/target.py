@@ -1,0 +1,241 @@
+r"""A Plackett-Luce model fitted to a density over matchings.
+
+The exact discrete ELBO :math:`E_q[\log p(\sigma) - \log q(\sigma)]` is climbed with score-function
+gradients, with the mean over the other draws of a step as baseline (Williams 1992; Kool et al.
+2019):
+
+.. math:: \frac{1}{S - 1} \sum_s (r_s - \bar r) \nabla \log q(\sigma_s), \qquad
+          r = \log p - \log q.
+
+Nothing is relaxed, so the density need not be differentiable. It must be positive everywhere, as
+the model is.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from permvi._choices import one_of
+from permvi.distributions import PlackettLuce
+from permvi.inference.discrete.density import log_density
+from permvi.inference.exact.problem import positive_int
+from permvi.inference.problem import Problem
+
+Items = Literal["rows", "columns"]
+Progress = Callable[[int, int], None]
+# The choices (num, 1, n) of one step -> their log densities (num,), on the host.
+HostDensity = Callable[[np.ndarray], np.ndarray]
+
+# Steps between two reports of progress.
+_CHUNK = 50
+# The share of the steps, at the end, whose ELBOs are averaged.
+_TAIL = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetOptions:
+    """How to fit.
+
+    Attributes:
+        items: Which side has worths: "rows" (columns are places), "columns" (rows are places), or
+            "auto". That is the larger side, whose surplus stays unmatched; both are tried where
+            there is none, and the fit of larger ELBO is kept.
+        num_steps: Steps.
+        num_samples: Draws per step, at least 2.
+        learning_rate: Of Adam, falling to zero like a cosine.
+    """
+
+    items: Literal["auto", "rows", "columns"] = "auto"
+    num_steps: int = 800
+    num_samples: int = 16
+    learning_rate: float = 0.05
+
+    def __post_init__(self) -> None:
+        one_of("items", self.items, ("auto", *get_args(Items)))
+        positive_int("num_steps", self.num_steps)
+        if positive_int("num_samples", self.num_samples) < 2:
+            raise ValueError(f"num_samples must be at least 2, got {self.num_samples}.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}.")
+
+
+class TargetFit(NamedTuple):
+    """A Plackett-Luce model fitted to a density.
+
+    Attributes:
+        log_worths: (n,) or (m,) the log worths, with mean zero.
+        items: Which side they belong to.
+        elbo: The discrete ELBO at the end, a lower bound on the log evidence up to Monte Carlo
+            error.
+        elbo_trace: (steps,) means over the draws of each step.
+        num_evaluations: How many densities were evaluated.
+    """
+
+    log_worths: np.ndarray
+    items: Items
+    elbo: float
+    elbo_trace: np.ndarray
+    num_evaluations: int
+
+
+class _State(NamedTuple):
+    log_worths: jax.Array
+    optimiser: Any
+
+
+def fit_target(
+    problem: Problem,
+    rng_key: jax.Array,
+    options: TargetOptions | None = None,
+    evaluate: HostDensity | None = None,
+    on_progress: Progress | None = None,
+) -> TargetFit:
+    """The Plackett-Luce model of largest ELBO, as far as stochastic gradients find it.
+
+    Costs ``num_steps * num_samples`` log densities for each side that is tried.
+
+    Args:
+        problem: Of one site, without mask, unmatched items beyond a surplus and other latents.
+        rng_key: A JAX random key.
+        options: Settings.
+        evaluate: The density on the host, for problems that are not traceable.
+        on_progress: Called as ``on_progress(step, num_steps)``.
+
+    Raises:
+        ValueError: ``items`` names the smaller side, or the density is zero somewhere.
+    """
+    options = options or TargetOptions()
+    n, m = problem.shape
+    sizes: dict[Items, int] = {"rows": n, "columns": m}
+    possible = [side for side, size in sizes.items() if size == max(n, m)]
+    if options.items != "auto":
+        if options.items not in possible:
+            raise ValueError(
+                f"items must be {possible[0]!r}, the larger side, for {n} rows and {m} columns, "
+                f"got {options.items!r}."
+            )
+        possible = [options.items]
+    fits = [_fit(problem, items, rng_key, options, evaluate, on_progress) for items in possible]
+    spent = sum(fit.num_evaluations for fit in fits)
+    return max(fits, key=lambda fit: fit.elbo)._replace(num_evaluations=spent)
+
+
+def as_choices(values: jax.Array, items: Items, shape: tuple[int, int]) -> jax.Array:
+    """Orderings (num, k) of items as choices (num, 1, n) of rows, m for unmatched."""
+    n, m = shape
+    if items == "columns":
+        return values[:, None, :]
+    places = jnp.full((len(values), n), m, values.dtype)
+    rows = jnp.arange(len(values))[:, None]
+    return places.at[rows, values].set(jnp.arange(m, dtype=values.dtype))[:, None, :]
+
+
+def _fit(
+    problem: Problem,
+    items: Items,
+    rng_key: jax.Array,
+    options: TargetOptions,
+    evaluate: HostDensity | None,
+    on_progress: Progress | None,
+) -> TargetFit:
+    log_worths = jnp.zeros(max(problem.shape))
+    state = _State(log_worths, _OPTIMISER.init(log_worths))
+    keys = jax.random.split(rng_key, options.num_steps)
+    schedule = optax.cosine_decay_schedule(options.learning_rate, options.num_steps)
+    rates = schedule(jnp.arange(options.num_steps)).astype(log_worths.dtype)
+    parts, lowest = [], np.inf
+    for start in range(0, options.num_steps, _CHUNK):
+        chunk = keys[start : start + _CHUNK], rates[start : start + _CHUNK]
+        if evaluate is None:
+            state, elbos, least = _advance(problem, state, *chunk, items, options.num_samples)
+        else:
+            state, elbos, least = _advance_on_host(
+                problem, state, *chunk, items, options.num_samples, evaluate
+            )
+        parts.append(np.asarray(elbos, np.float64))
+        lowest = min(lowest, float(least))
+        if on_progress is not None:
+            on_progress(min(start + _CHUNK, options.num_steps), options.num_steps)
+    if lowest == -np.inf:
+        raise ValueError(
+            "the log density must be finite for all matchings of a Plackett-Luce fit, got -inf for "
+            "some; try method='sequential'."
+        )
+    trace = np.concatenate(parts)
+    worths = np.asarray(state.log_worths, np.float64)
+    tail = trace[-max(1, int(_TAIL * len(trace))) :]
+    spent = options.num_steps * options.num_samples
+    return TargetFit(worths - worths.mean(), items, float(tail.mean()), trace, spent)
+
+
+_OPTIMISER = optax.scale_by_adam(b1=0.9, b2=0.99)
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _advance(
+    problem: Problem,
+    state: _State,
+    keys: jax.Array,
+    rates: jax.Array,
+    items: Items,
+    num_samples: int,
+) -> tuple[_State, jax.Array, jax.Array]:
+    """A step for each key: the state, the ELBOs (steps,) and the least density seen."""
+
+    def step(state: _State, inputs: tuple[jax.Array, jax.Array]) -> tuple[_State, Any]:
+        key, rate = inputs
+        values = _draw(state, key, min(problem.shape), num_samples)
+        log_p = log_density(problem, as_choices(values, items, problem.shape))
+        state, elbo = _update(state, values, log_p.astype(state.log_worths.dtype), rate)
+        return state, (elbo, log_p.min())
+
+    state, (elbos, least) = lax.scan(step, state, (keys, rates))
+    return state, elbos, least.min()
+
+
+def _advance_on_host(
+    problem: Problem,
+    state: _State,
+    keys: jax.Array,
+    rates: jax.Array,
+    items: Items,
+    num_samples: int,
+    evaluate: HostDensity,
+) -> tuple[_State, np.ndarray, float]:
+    """The same for a density on the host."""
+    elbos, least = [], np.inf
+    for key, rate in zip(keys, rates, strict=True):
+        values = _draw(state, key, min(problem.shape), num_samples)
+        log_p = evaluate(np.asarray(as_choices(values, items, problem.shape)))
+        least = min(least, float(log_p.min()))
+        state, elbo = _update(state, values, jnp.asarray(log_p, state.log_worths.dtype), rate)
+        elbos.append(float(elbo))
+    return state, np.array(elbos), least
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _draw(state: _State, rng_key: jax.Array, num_places: int, num_samples: int) -> jax.Array:
+    return PlackettLuce(state.log_worths, num_places).sample(rng_key, (num_samples,))
+
+
+@jax.jit
+def _update(
+    state: _State, values: jax.Array, log_p: jax.Array, rate: jax.Array
+) -> tuple[_State, jax.Array]:
+    """One step of Adam along the score-function gradient, and the ELBO of its draws."""
+
+    def log_q(log_worths: jax.Array) -> jax.Array:
+        return PlackettLuce(log_worths, values.shape[1]).log_prob(values)
+
+    log_probs, pull_back = jax.vjp(log_q, state.log_worths)
+    r = log_p - log_probs
+    (ascent,) = pull_back((r - r.mean()) / (len(values) - 1))
+    direction, optimiser = _OPTIMISER.update(ascent, state.optimiser)
+    return _State(state.log_worths + rate * direction, optimiser), r.mean()
