@@ -1,10 +1,11 @@
 """Weighted draws: inclusion probabilities, evidence and what the errors are said to be."""
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 
-from permvi.inference.discrete import correction
+from permvi.inference.discrete import correction, without_replacement
 from permvi.inference.discrete.family import draw_many, log_prob_many
 from permvi.inference.discrete.seen import Seen, codes
 from permvi.inference.discrete.without_replacement import draw_distinct
@@ -17,6 +18,23 @@ from tests.inference.discrete_cases import (
 )
 
 distinct_of = jax.jit(draw_distinct, static_argnums=2)
+
+
+@pytest.mark.float32
+def test_inclusion_probabilities_are_right_at_the_extremes():
+    excess = [-300.0, -90.0, -21.0, -19.0, -3.0, 0.0, 2.0, 3.0, 19.0, 50.0]
+    dtype = jax.numpy.zeros(()).dtype
+    found = without_replacement._log_inclusion(jax.numpy.array(excess, dtype))
+    with mpmath.workdps(200):
+        expected = [float(mpmath.log(-mpmath.expm1(-mpmath.exp(x)))) for x in excess]
+    # A relative error of x changes e^x, and with it the result, by |x| e^x times as much.
+    condition = 1 + np.abs(excess) * np.exp(np.minimum(excess, 5.0))
+    error = np.abs(np.asarray(found, np.float64) - expected)
+    assert (error <= 8 * np.finfo(dtype).eps * condition * np.abs(expected) + 1e-12).all()
+    with mpmath.workdps(400):
+        rare = [float(mpmath.log(1 - (1 - mpmath.exp(x)) ** 10)) for x in (-800.0, -50.0, -30.0)]
+    again = correction.log_inclusion_with_replacement(np.array([-800.0, -50.0, -30.0]), 10)
+    np.testing.assert_allclose(again, rare, rtol=1e-12)
 
 
 @pytest.mark.float32
@@ -104,7 +122,7 @@ def test_the_evidence_is_unbiased_and_its_error_as_stated(scheme, rng):
 def test_inclusion_with_replacement_at_the_extremes():
     log_q = np.array([0.0, -1e-12, np.log(0.5), -50.0, -2000.0])
     found = correction.log_inclusion_with_replacement(log_q, 10)
-    expected = [0.0, 0.0, np.log(1 - 0.5**10), np.log(10) - 50, -np.inf]
+    expected = [0.0, 0.0, np.log(1 - 0.5**10), np.log(10) - 50, np.log(10) - 2000]
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 

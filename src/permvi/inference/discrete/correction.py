@@ -40,8 +40,11 @@ class Corrected(NamedTuple):
 def log_inclusion_with_replacement(log_q: np.ndarray, num_draws: int) -> np.ndarray:
     r"""log of :math:`1 - (1 - q)^n`, the probability to be among n independent draws."""
     q = np.exp(np.minimum(log_q, -1e-300))
+    expected = log_q + np.log(num_draws)
     with np.errstate(divide="ignore"):
-        return np.log(-np.expm1(num_draws * np.log1p(-q)))
+        found = np.log(-np.expm1(num_draws * np.log1p(-q)))
+    # What is drawn hardly ever is drawn once, also where q itself is too small for a number.
+    return np.where(expected < -40.0, expected, found)
 
 
 def horvitz_thompson(

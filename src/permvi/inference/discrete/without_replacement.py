@@ -88,8 +88,23 @@ def draw_distinct(family: Family, rng_key: jax.Array, num: int) -> Distinct:
     exists = beam.perturbed > -jnp.inf
     log_q = jnp.where(exists, beam.log_q, -jnp.inf)[:num]
     excess = log_q - beam.perturbed[num]
-    log_inclusion = jnp.where(excess > 20.0, 0.0, jnp.log(-jnp.expm1(-jnp.exp(excess))))
-    return Distinct(beam.choices[:num], log_q, log_inclusion)
+    return Distinct(beam.choices[:num], log_q, _log_inclusion(excess))
+
+
+def _log_inclusion(excess: jax.Array) -> jax.Array:
+    r""":math:`\log(1 - e^{-e^x})`, at both ends by its expansions.
+
+    Among very many matchings those that were drawn are still rare, and :math:`e^x` is zero in
+    single precision long before its logarithm is lost.
+    """
+    y = jnp.exp(jnp.clip(excess, -20.0, 20.0))
+    small = y < jnp.log(2.0)
+    found = jnp.where(
+        small,
+        jnp.log(-jnp.expm1(-jnp.where(small, y, 1.0))),
+        jnp.log1p(-jnp.exp(-jnp.where(small, 1.0, y))),
+    )
+    return jnp.where(excess < -20.0, excess - jnp.exp(jnp.minimum(excess, 0.0)) / 2, found)
 
 
 def _children(parent: jax.Array, log_q: jax.Array, rng_key: jax.Array) -> jax.Array:
