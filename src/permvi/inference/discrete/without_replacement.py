@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from permvi._numerics import log1mexp
 from permvi.inference.discrete.family import Family, batch_size, next_choice
 from permvi.inference.discrete.structure import begin, choose
 
@@ -97,13 +98,7 @@ def _log_inclusion(excess: jax.Array) -> jax.Array:
     Among very many matchings those that were drawn are still rare, and :math:`e^x` is zero in
     single precision long before its logarithm is lost.
     """
-    y = jnp.exp(jnp.clip(excess, -20.0, 20.0))
-    small = y < jnp.log(2.0)
-    found = jnp.where(
-        small,
-        jnp.log(-jnp.expm1(-jnp.where(small, y, 1.0))),
-        jnp.log1p(-jnp.exp(-jnp.where(small, 1.0, y))),
-    )
+    found = log1mexp(-jnp.exp(jnp.clip(excess, -20.0, 20.0)))
     return jnp.where(excess < -20.0, excess - jnp.exp(jnp.minimum(excess, 0.0)) / 2, found)
 
 
