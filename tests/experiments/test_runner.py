@@ -10,6 +10,7 @@ from pathlib import Path
 import filelock
 import pytest
 
+from permvi.experiments import registry, runner
 from permvi.experiments.runner import Task, run_study, store
 from tests.experiments.toy_study import STUDY
 
@@ -166,3 +167,12 @@ def test_killed_runs_go_on_to_the_same_table(tmp_path, workers, kills):
     if workers == 1:
         # A kill costs the task that was under way and no more.
         assert len(counted(log)) <= 40 + kills
+
+
+def test_the_paper_size_takes_all_cores_unless_told_otherwise(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(runner, "run_study", lambda *_, workers, **__: given.append(workers))
+    monkeypatch.setattr(registry.os, "cpu_count", lambda: 7)
+    for size, workers in (("smoke", None), ("paper", None), ("paper", 2)):
+        registry.run("transforms", tmp_path, size=size, workers=workers)
+    assert given == [1, 7, 2]

@@ -22,8 +22,13 @@ def reproduce(
     ] = "smoke",
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same results.")] = 0,
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes of a local Dask cluster; 1: no cluster.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes of a local Dask cluster; 1: no cluster. By default 1, and at size "
+            "paper one for each core if Dask is installed.",
+        ),
+    ] = None,
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler to use instead.")
     ] = None,

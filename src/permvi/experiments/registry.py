@@ -4,7 +4,8 @@ A study is a module of this package with a constant ``STUDY``, a `permvi.experim
 It writes ``rows.csv``, ``summary.json`` and its figures to a folder.
 """
 
-import importlib
+import importlib.util
+import os
 from pathlib import Path
 
 from permvi._choices import one_of
@@ -13,7 +14,9 @@ from permvi.experiments.results import Report, Result
 # Name -> what it shows, for the command line's help; permvi.experiments.NAME is its module.
 STUDIES = {
     "transforms": "Figure 1 of the paper, what each transform does to a cloud of points",
+    "compare": "all methods on five kinds of problems, next to the exact answer",
     "matching": "Table 1 and Figure 2, all methods against exact posteriors over matchings",
+    "vae": "Table 2 and Figure 5 of the supplement, autoencoders with categorical codes",
 }
 SIZES = ("smoke", "paper")
 
@@ -30,7 +33,7 @@ def run(
     size: str = "smoke",
     seed: int = 0,
     report: Report | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     scheduler: str | None = None,
 ) -> Result:
     """Run a study, or go on with one that was interrupted.
@@ -42,7 +45,8 @@ def run(
         seed: Same seed, same results.
         report: Called with what is being done, how much of it is done and how much there is.
         workers: Processes of a local Dask cluster; 1 runs everything in this process. The results
-            do not depend on it.
+            do not depend on it. By default 1, and at size "paper" one for each core if Dask is
+            installed.
         scheduler: Address of a Dask scheduler to use instead.
 
     Returns:
@@ -59,9 +63,14 @@ def run(
         size=size,
         seed=seed,
         report=report or _silent,
-        workers=workers,
+        workers=_default_workers(size) if workers is None else workers,
         scheduler=scheduler,
     )
+
+
+def _default_workers(size: str) -> int:
+    alone = size == "smoke" or importlib.util.find_spec("distributed") is None
+    return 1 if alone else os.cpu_count() or 1
 
 
 def _silent(what: str, done: int, total: int) -> None:
