@@ -14,6 +14,8 @@ import numpy as np
 
 from permvi import assignment, metrics, permutations
 from permvi._fit import FitWarning, fit_many
+from permvi._methods.density import log_densities
+from permvi._task import prepare
 from permvi.distributions import Mallows
 from permvi.experiments.matching.problems import Problem, marginals_of, scores
 from permvi.experiments.matching.settings import FITTED, RELAXED
@@ -93,6 +95,30 @@ def _sequential(problems: Sequence[Problem], seed: int) -> Rows:
     yield "corrected", [_of_draws(fit) for fit in fits]
 
 
+def _without_replacement(problems: Sequence[Problem], seed: int) -> Rows:
+    """Two hundred distinct draws, and the family for what is not among them.
+
+    A matching that was evaluated has its density over the estimated evidence for a probability;
+    what these leave is shared by all others in proportion to the family's own probabilities.
+    """
+    method, options = FITTED["swor"]
+    n = len(problems[0].truth)
+    perms = permutations.enumerate_permutations(n)
+    answers = []
+    for problem, fit in zip(problems, fit_quietly(problems, method, seed, options), strict=True):
+        seen = _of_draws(fit).distribution > 0
+        # The same numbers as in the fit, so that what is left is not a difference of roundings.
+        log_p = log_densities(prepare(problem.model).problem, perms[seen])
+        known = np.zeros(len(perms))
+        known[seen] = np.exp(log_p - (fit.log_evidence or 0.0))
+        others = np.where(seen, 0.0, np.exp(fit.log_prob(perms)))
+        left = max(0.0, 1.0 - known.sum())
+        q = known + (left / others.sum() * others if others.any() else 0.0)
+        q /= q.sum()
+        answers.append(Answer(q, marginals_of(perms, q), fit.num_evaluations))
+    yield "swor", answers
+
+
 def _mallows(problems: Sequence[Problem], seed: int) -> Rows:
     """Around the best matching c.
 
@@ -133,7 +159,7 @@ RUNNERS: dict[str, Runner] = {
     "mallows": _mallows,
     "map": _best,
     "sequential": _sequential,
-    "swor": _fitted("swor"),
+    "swor": _without_replacement,
     "mcmc": _fitted("mcmc"),
     "sinkhorn": _fitted("sinkhorn"),
     "bethe": _fitted("bethe"),

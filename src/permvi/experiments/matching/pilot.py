@@ -19,14 +19,14 @@ from permvi.experiments.matching.problems import NUM_POINTS, SIGMAS, Exact, draw
 _STILL = {"temperature_start": 1.0, "temperature": 1.0, "temperature_schedule": "exponential"}
 CANDIDATES: dict[str, list[dict[str, Any]]] = {
     "rounding": [
+        {"num_steps": 100, **_STILL},
+        {"num_steps": 200, **_STILL},
         {"num_steps": 400, **_STILL},
         {"num_steps": 800, **_STILL},
-        {"num_steps": 200, **_STILL},
-        {"num_steps": 400, **_STILL, "prior_width": 1.0},
-        {"num_steps": 400, **_STILL, "prior_width": 0.4},
-        {"num_steps": 400, **_STILL, "scale_bounds": (0.1, 0.5)},
-        {"num_steps": 400, **_STILL, "learning_rate": 0.1},
-        {"num_steps": 400, **_STILL, "temperature": 0.5},
+        {"num_steps": 200, **_STILL, "prior_width": 1.0},
+        {"num_steps": 200, **_STILL, "prior_width": 0.5},
+        {"num_steps": 200, **_STILL, "scale_bounds": (0.02, 0.3)},
+        {"num_steps": 200, **_STILL, "learning_rate": 0.1},
     ],
     "stick_breaking": [
         {"num_steps": 800},
