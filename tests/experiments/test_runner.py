@@ -1,9 +1,11 @@
+import dataclasses
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -176,3 +178,28 @@ def test_the_paper_size_takes_all_cores_unless_told_otherwise(tmp_path, monkeypa
     for size, workers in (("smoke", None), ("paper", None), ("paper", 2)):
         registry.run("transforms", tmp_path, size=size, workers=workers)
     assert given == [1, 7, 2]
+
+
+def test_tasks_that_share_a_process_run_in_threads(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOY_SLEEP", "0.05")
+    shared = dataclasses.replace(STUDY, max_threads=3)
+    seen = []
+
+    def run_task(config, scratch):
+        seen.append((os.getpid(), threading.get_ident()))
+        return STUDY.run_task(config, scratch)
+
+    threaded = dataclasses.replace(shared, run_task=run_task)
+    settings = {"size": "smoke", "seed": 0, "report": lambda *_: None, "workers": 8}
+    run_study(threaded, tmp_path / "threads", **settings)
+    assert {process for process, _ in seen} == {os.getpid()}
+    assert len({thread for _, thread in seen}) == 3
+    run(tmp_path / "one")
+    assert (tmp_path / "threads" / "rows.csv").read_bytes() == (
+        tmp_path / "one" / "rows.csv"
+    ).read_bytes()
+    monkeypatch.setenv("TOY_FAILS", "2")
+    with pytest.raises(RuntimeError, match="this task fails"):
+        run_study(shared, tmp_path / "again", **settings)
+    monkeypatch.delenv("TOY_FAILS")
+    run_study(shared, tmp_path / "again", **settings)

@@ -25,8 +25,8 @@ def reproduce(
         int | None,
         typer.Option(
             min=1,
-            help="Processes of a local Dask cluster; 1: no cluster. By default 1, and at size "
-            "paper one for each core if Dask is installed.",
+            help="Processes of a local Dask cluster (threads for vae); 1: no cluster. By default "
+            "1, and at size paper one for each core if Dask is installed.",
         ),
     ] = None,
     scheduler: Annotated[

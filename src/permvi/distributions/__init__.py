@@ -4,10 +4,16 @@ Importing this package registers the `birkhoff` constraint with NumPyro, so that
 algorithms handle doubly-stochastic sites like any other constrained ones.
 """
 
+from permvi.distributions.concrete import Concrete as Concrete
 from permvi.distributions.constraints import birkhoff as birkhoff
 from permvi.distributions.mallows import Mallows as Mallows
+from permvi.distributions.plackett_luce import PlackettLuce as PlackettLuce
 from permvi.distributions.rounding import ROUNDING_SCALE_BOUNDS as ROUNDING_SCALE_BOUNDS
 from permvi.distributions.rounding import Rounding as Rounding
+from permvi.distributions.simplex_rounding import SimplexRounding as SimplexRounding
+from permvi.distributions.simplex_sticks import SimplexBeta as SimplexBeta
+from permvi.distributions.simplex_sticks import SimplexKumaraswamy as SimplexKumaraswamy
+from permvi.distributions.simplex_sticks import SimplexStickBreaking as SimplexStickBreaking
 from permvi.distributions.stick_breaking import (
     STICK_BREAKING_SCALE_BOUNDS as STICK_BREAKING_SCALE_BOUNDS,
 )

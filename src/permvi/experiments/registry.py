@@ -44,9 +44,9 @@ def run(
         size: "smoke" for a quick look, "paper" for the numbers worth quoting.
         seed: Same seed, same results.
         report: Called with what is being done, how much of it is done and how much there is.
-        workers: Processes of a local Dask cluster; 1 runs everything in this process. The results
-            do not depend on it. By default 1, and at size "paper" one for each core if Dask is
-            installed.
+        workers: Processes of a local Dask cluster, or threads of this process for studies that
+            share an accelerator; 1 runs one task after the other. The results do not depend on
+            it. By default 1, and at size "paper" one for each core (if Dask is installed).
         scheduler: Address of a Dask scheduler to use instead.
 
     Returns:
@@ -63,14 +63,14 @@ def run(
         size=size,
         seed=seed,
         report=report or _silent,
-        workers=_default_workers(size) if workers is None else workers,
+        workers=_default_workers(study.max_threads, size) if workers is None else workers,
         scheduler=scheduler,
     )
 
 
-def _default_workers(size: str) -> int:
-    alone = size == "smoke" or importlib.util.find_spec("distributed") is None
-    return 1 if alone else os.cpu_count() or 1
+def _default_workers(max_threads: int, size: str) -> int:
+    possible = max_threads > 1 or importlib.util.find_spec("distributed") is not None
+    return os.cpu_count() or 1 if size == "paper" and possible else 1
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -1,8 +1,9 @@
-"""Where tasks run: in this process, on a local Dask cluster, or on a given one."""
+"""Where tasks run: in this process, in its threads, on a local Dask cluster, or on a given one."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,20 @@ def in_process(
     """One task after the other."""
     for task in tasks:
         yield Outcome(task, *timed(run_task, task.config, scratch(task)))
+
+
+def in_threads(
+    run_task: RunTask, tasks: Iterable[Task], scratch: Callable[[Task], Path], threads: int
+) -> Iterator[Outcome]:
+    """Several at once in this process, so that one compiles while another computes."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        futures = {pool.submit(timed, run_task, task.config, scratch(task)): task for task in tasks}
+        for future in as_completed(futures):
+            yield Outcome(futures[future], *future.result())
+    finally:
+        # After an error or Ctrl-C nothing new is begun.
+        pool.shutdown(cancel_futures=True)
 
 
 def on_cluster(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from permvi.experiments.results import Report, Result
-from permvi.experiments.runner.execute import Outcome, in_process, on_cluster
+from permvi.experiments.runner.execute import Outcome, in_process, in_threads, on_cluster
 from permvi.experiments.runner.store import Store, opened
 from permvi.experiments.runner.study import Study, Task
 
@@ -27,7 +27,8 @@ def run_study(
         size: "smoke" or "paper".
         seed: Same seed, same rows.
         report: Called with what was done last, how many tasks are done and how many there are.
-        workers: Processes of a local Dask cluster; 1 runs everything in this process.
+        workers: Processes of a local Dask cluster, or threads of this process if the study wants
+            that; 1 runs one task after the other.
         scheduler: Address of a Dask scheduler to use instead.
     """
     if workers < 1:
@@ -53,4 +54,6 @@ def _outcomes(
         return iter(())
     if scheduler is None and workers == 1:
         return in_process(study.run_task, tasks, store.scratch)
+    if scheduler is None and study.max_threads > 1:
+        return in_threads(study.run_task, tasks, store.scratch, min(workers, study.max_threads))
     return on_cluster(study.run_task, tasks, store.scratch, workers=workers, scheduler=scheduler)

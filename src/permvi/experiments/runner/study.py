@@ -58,9 +58,12 @@ class Study:
             rows: mappings with text, numbers, True, False and None as values, all JSON.
         finish: From the folder, the size, the seed and the tasks that were done, in the order of
             ``tasks``, to the summary and the files (figures, tables) that it wrote.
+        max_threads: For tasks that should share one process, and with it an accelerator: how many
+            may run in threads at once. 1: workers are processes.
     """
 
     name: str
     tasks: Callable[[str, int], list[Task]]
     run_task: Callable[[Mapping[str, Any], Path], list[Row]]
     finish: Callable[[Path, str, int, list[Finished]], Result]
+    max_threads: int = 1

@@ -1,0 +1,143 @@
+r"""Scores of the *discretised* model: categorical q, uniform prior, a decoder that reads vertices.
+
+With draws :math:`z_s` from q and :math:`w_s = p(x \mid z_s)\, p(z_s) / q(z_s \mid x)`,
+
+* the negative ELBO is :math:`KL(q \| p) - \frac1S \sum_s \log p(x \mid z_s)`, and
+* the importance-weighted estimate of :math:`-\log p(x)` (Burda et al. 2016) is
+  :math:`-\log \frac1S \sum_s w_s`, which lies between the two on average.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+
+from permvi.experiments.vae import training
+from permvi.experiments.vae.families import FAMILIES
+from permvi.experiments.vae.network import VAE
+from permvi.experiments.vae.objectives import kl_to_uniform, log_likelihood
+from permvi.experiments.vae.schedules import Settings
+
+
+class Scores(NamedTuple):
+    """Image by image, in nats.
+
+    Attributes:
+        negative_elbo: Of the discretised model.
+        iw_nll: Importance-weighted estimate of -log p(x).
+        kl: Divergence of q from the prior, exact.
+    """
+
+    negative_elbo: jax.Array
+    iw_nll: jax.Array
+    kl: jax.Array
+
+
+def category_log_probs(
+    design: training.Design, model: VAE, images: jax.Array, settings: Settings
+) -> jax.Array:
+    """(batch, latents, categories) log probabilities of the discretised q."""
+    family = FAMILIES[design.family]
+    # After training: at the final temperature, on which only Kumaraswamy's categories depend.
+    temperature = jnp.asarray(settings.temperature_end)
+    return family.relaxed(
+        model.encode(images), temperature, settings.scale_bounds
+    ).category_log_probs
+
+
+def scores(
+    rng_key: jax.Array,
+    model: VAE,
+    log_probs: jax.Array,
+    images: jax.Array,
+    *,
+    num_samples: int,
+    at_once: int,
+) -> Scores:
+    """Scores of images (batch, pixels), given the discretised q (batch, latents, n) of each.
+
+    Args:
+        rng_key: JAX random key.
+        model: The networks.
+        log_probs: Log probabilities of the discretised q.
+        images: Pixels in [0, 1].
+        num_samples: S, a multiple of ``at_once``.
+        at_once: Samples that are decoded together.
+    """
+    latents, n = log_probs.shape[-2:]
+
+    def some(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        z = jax.random.categorical(rng_key, log_probs, shape=(at_once, *log_probs.shape[:-1]))
+        codes = jax.nn.one_hot(z, n, dtype=log_probs.dtype)
+        likelihoods = log_likelihood(model, codes, images)
+        log_q = jnp.sum(jnp.take_along_axis(log_probs[None], z[..., None], axis=-1), axis=(-2, -1))
+        return likelihoods, likelihoods - latents * math.log(n) - log_q
+
+    keys = jax.random.split(rng_key, num_samples // at_once)
+    likelihoods, log_weights = jax.lax.map(some, keys)
+    kl = kl_to_uniform(log_probs)
+    evidence = logsumexp(log_weights, axis=(0, 1)) - math.log(num_samples)
+    return Scores(kl - jnp.mean(likelihoods, axis=(0, 1)), -evidence, kl)
+
+
+@functools.partial(jax.jit, static_argnames=("design", "num_samples", "at_once"))
+def evaluate(
+    design: training.Design,
+    params: Any,
+    seeds: jax.Array,
+    settings: Settings,
+    images: jax.Array,
+    *,
+    num_samples: int,
+    at_once: int = 50,
+) -> Scores:
+    """Scores (runs, blocks, batch) of test images under trained runs.
+
+    Args:
+        design: What the runs have in common.
+        params: Their networks, with a leading axis over runs.
+        seeds: (runs,) integers.
+        settings: With arrays of shape (runs,).
+        images: (2, blocks, batch, pixels) bytes: grey images, and binarised ones.
+        num_samples: Of the importance-weighted estimate.
+        at_once: Samples that are decoded together.
+    """
+
+    def one(params: Any, seed: jax.Array, settings: Settings) -> Scores:
+        model = training.model_of(design, images.shape[-1], params)
+
+        def block(number: jax.Array, images: jax.Array) -> Scores:
+            pixels = training.grey_levels(images)
+            log_probs = category_log_probs(design, model, pixels, settings)
+            # Training folds in the numbers of its steps, which are not negative.
+            rng_key = jax.random.fold_in(jax.random.key(seed), -1 - number)
+            return scores(
+                rng_key, model, log_probs, pixels, num_samples=num_samples, at_once=at_once
+            )
+
+        chosen = images[jnp.asarray(settings.binary, int)]
+        return jax.lax.map(lambda given: block(*given), (jnp.arange(len(chosen)), chosen))
+
+    # Scores are reported to a tenth of a nat; TensorFloat-32 would do to train, not to measure.
+    with jax.default_matmul_precision("highest"):
+        return jax.lax.map(lambda given: one(*given), (params, seeds, settings))
+
+
+@functools.partial(jax.jit, static_argnames="design")
+def probabilities(
+    design: training.Design, params: Any, settings: Settings, images: jax.Array
+) -> jax.Array:
+    """(batch, latents, categories) probabilities of the discretised q of images, as bytes."""
+    model = training.model_of(design, images.shape[-1], params)
+    return jnp.exp(category_log_probs(design, model, training.grey_levels(images), settings))
+
+
+@functools.partial(jax.jit, static_argnames=("design", "pixels"))
+def decoded(design: training.Design, params: Any, codes: jax.Array, pixels: int) -> jax.Array:
+    """Categories (batch, latents) -> grey levels (batch, pixels) from 0 to 255."""
+    model = training.model_of(design, pixels, params)
+    one_hot = jax.nn.one_hot(codes, design.categories, dtype=jnp.result_type(float))
+    return 255 * jax.nn.sigmoid(model.decode(one_hot))
