@@ -10,6 +10,7 @@ from permvi._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from permvi import assignment as assignment
+    from permvi import datasets as datasets
     from permvi import distributions as distributions
     from permvi import inference as inference
     from permvi import metrics as metrics
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from permvi import permutations as permutations
     from permvi import plots as plots
     from permvi import posterior as posterior
+    from permvi import report as report
     from permvi import transforms as transforms
     from permvi._compare import compare as compare
     from permvi._fit import FitWarning as FitWarning
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _SUBMODULES = (
     "assignment",
+    "datasets",
     "distributions",
     "inference",
     "metrics",
@@ -36,6 +39,7 @@ _SUBMODULES = (
     "permutations",
     "plots",
     "posterior",
+    "report",
     "transforms",
 )
 _HOMES = {

@@ -1,11 +1,13 @@
 """Models: what is known about who matches whom, as a log density over permutations."""
 
 from permvi.models.callables import CallableModel as CallableModel
+from permvi.models.dynamics import SharedDynamics as SharedDynamics
 from permvi.models.fingerprint import fingerprint as fingerprint
 from permvi.models.graphs import GraphMatching as GraphMatching
 from permvi.models.linear import LinearMatching as LinearMatching
 from permvi.models.points import PointMatching as PointMatching
 from permvi.models.protocol import Model as Model
+from permvi.models.sparse import SparseMatching as SparseMatching
 
 __all__ = [
     "CallableModel",
@@ -13,5 +15,7 @@ __all__ = [
     "LinearMatching",
     "Model",
     "PointMatching",
+    "SharedDynamics",
+    "SparseMatching",
     "fingerprint",
 ]

@@ -36,6 +36,9 @@ class Model(Protocol):
     ``delta``           ``(perm, i, k, **latents) -> ()``: what swapping the columns of rows i and k
                         of one matching (n,) adds to `log_density_of`, where that is cheaper than a
                         density; ``(perm, i, k, site, **latents)`` for perm (S, n) if S > 1.
+    ``shared_regression``
+                        ``() -> arrays by name``: statistics of recordings that share one sparse
+                        linear system, see `SharedDynamics.shared_regression`; unlocks "collapsed".
     ``traceable``       False if ``log_density`` is no JAX function; then it runs on the host.
     ``relaxed``         False if ``log_density`` makes sense on 0/1 matrices only.
     ``fingerprint``     Text that tells this model's data from others', see `fingerprint`.

@@ -1,0 +1,149 @@
+"""Method "collapsed": permutations of subjects that share linear dynamics, weights integrated out.
+
+It knows one kind of model, that which has the hook ``shared_regression``: statistics of recordings
+that share a sparse regression. Known neurons are kept as entries of the mask.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from permvi._methods.context import Context
+from permvi._methods.refusals import refuse_partial
+from permvi._task import Task
+from permvi.inference.collapsed import (
+    CollapsedOptions,
+    CollapsedResult,
+    Scales,
+    SharedRegression,
+    run_collapsed,
+)
+from permvi.inference.mcmc.summary import summarise_chains
+from permvi.models.protocol import optional
+from permvi.posterior import Diagnostics, Latent, Posterior
+
+OPTIONS = tuple(field.name for field in dataclasses.fields(CollapsedOptions))
+
+# A label that a search ended in counts as a surprise if the posterior gives it less than this.
+_SURPRISE = 0.05
+# Surprises among all neurons, in the search that agrees best with the posterior but one.
+_SURPRISES_CHECK = 0.02
+_SURPRISES_DISTRUST = 0.1
+# Expected share of right identities among those that are not known.
+_RIGHT_CHECK = 0.9
+_RIGHT_DISTRUST = 0.7
+
+
+def run(task: Task, context: Context) -> Posterior:
+    """The posterior of one model.
+
+    Raises:
+        ValueError: The model has no shared dynamics.
+    """
+    refuse_partial(task, context.method)
+    hook = optional(task.model, "shared_regression")
+    if hook is None:
+        raise ValueError(
+            f"model must have shared dynamics for method {context.method!r}, e.g. a "
+            f"models.SharedDynamics, got a {type(task.model).__name__}."
+        )
+    options, given = CollapsedOptions(**context.options), hook()
+    result = run_collapsed(
+        SharedRegression(
+            **{field.name: given[field.name] for field in dataclasses.fields(SharedRegression)}
+        ),
+        Scales(given["weight_scale"] ** 2, given["noise_scale"] ** 2),
+        np.random.default_rng(context.seed),
+        options,
+        learn_weight=given["learn_weight"],
+        learn_noise=given["learn_noise"],
+        report=lambda done, total: context.progress(context.method, done, total),
+    )
+    return _posterior(task, result, given["recorded"])
+
+
+def _posterior(task: Task, result: CollapsedResult, recorded: np.ndarray) -> Posterior:
+    n, m = task.model.shape
+    draws = result.draws[..., :n]
+    flat, mode = draws.reshape(-1, *draws.shape[2:]), result.mode[:, :n]
+    found, recorded = result.found[..., :n], recorded[:, :n]
+    if task.model.num_sites == 1:
+        draws, mode, found, recorded = draws[:, :, 0], mode[0], found[:, 0], recorded[0]
+    _, first = np.unique(flat.reshape(len(flat), -1), axis=0, return_index=True)
+    densities = np.append(result.log_densities.ravel()[first], result.mode_log_density)
+    posterior = Posterior.from_draws(
+        flat,
+        shape=(n, m),
+        mode=mode,
+        latents={"W": Latent(result.weights.mean, result.weights.sd)},
+        log_evidence=float(np.logaddexp.reduce(densities)) + result.log_evidence_offset,
+        log_evidence_kind="bound",
+        num_evaluations=result.num_evaluations,
+    )
+    known = optional(task.model, "known")
+    unknown = recorded if known is None else recorded & (np.asarray(known) < 0)
+    summary = summarise_chains(draws, m)
+    diagnostics = dataclasses.replace(
+        _diagnose(posterior, found, unknown, result),
+        ess_per_draw=summary.ess_per_draw,
+        sampling_error_by_row=summary.sampling_error_by_row,
+    )
+    return dataclasses.replace(posterior, diagnostics=diagnostics)
+
+
+def _diagnose(
+    posterior: Posterior, found: np.ndarray, unknown: np.ndarray, result: CollapsedResult
+) -> Diagnostics:
+    """The verdict: do independent searches end where the posterior is, and is that definite?
+
+    Args:
+        posterior: The posterior.
+        found: (R, n) or (R, J, n) where the searches ended.
+        unknown: (n,) or (J, n) the rows that have a recording and are not known.
+        result: For what else is worth knowing.
+    """
+    chosen = np.take_along_axis(posterior.marginals[None], found[..., None], axis=-1)[..., 0]
+    surprises = np.sort((chosen[:, unknown] < _SURPRISE).mean(axis=-1))
+    right = float(posterior.marginals.max(axis=-1)[unknown].mean())
+    judged = [_judge_searches(surprises), _judge_data(right)]
+    severity = ("trust", "check", "do not trust")
+    judged.sort(key=lambda pair: -severity.index(pair[0]))
+    verdict: Any = judged[0][0]
+    return Diagnostics(
+        verdict=verdict,
+        reasons=tuple(reason for _, reason in judged),
+        extras={
+            "expected_accuracy": np.array(right),
+            "search_log_densities": result.found_log_densities,
+            "search_surprises": surprises,
+            "weight_scale": np.sqrt(result.scales.weight),
+            "noise_scale": np.sqrt(result.scales.noise),
+        },
+    )
+
+
+def _judge_searches(surprises: np.ndarray) -> tuple[str, str]:
+    """By the second best of the searches: the best one is where the posterior comes from."""
+    if len(surprises) < 2:
+        return "check", "there was one search only: a better optimum would go unnoticed"
+    share = float(surprises[1])
+    if share <= _SURPRISES_CHECK:
+        return "trust", (
+            f"independent searches agree with the posterior in all but {share:.1%} of the rows"
+        )
+    verdict = "do not trust" if share > _SURPRISES_DISTRUST else "check"
+    return verdict, (
+        f"independent searches end elsewhere in {share:.1%} of the rows or more: the best optimum "
+        "may not have been found; try more restarts"
+    )
+
+
+def _judge_data(right: float) -> tuple[str, str]:
+    if right >= _RIGHT_CHECK:
+        return "trust", f"{right:.1%} of the rows that are not known are expected to be right"
+    verdict = "do not trust" if right < _RIGHT_DISTRUST else "check"
+    return verdict, (
+        f"the data do not suffice: {right:.1%} of the rows that are not known are expected to be "
+        "right; longer recordings, more subjects or more known ones would help"
+    )

@@ -1,0 +1,186 @@
+"""From a start to a local optimum of the exact evidence: match, match again jointly, then move."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from permvi.inference.collapsed.edges import (
+    Beliefs,
+    Edges,
+    posterior_beliefs,
+    prior_beliefs,
+)
+from permvi.inference.collapsed.matching import PairScores, climb, frank_wolfe, pair_scores
+from permvi.inference.collapsed.moves import Moves
+from permvi.inference.collapsed.problem import SharedRegression
+from permvi.inference.collapsed.state import Scales, State, by_label
+
+_MAX_SWEEPS = 4
+_MAX_ROUNDS = 10
+# Moves whose approximate gain is below these, in nats, are not plausible.
+_SWAP_FLOOR = -30.0
+_RELABEL_FLOOR = -60.0
+# Those of one subject below this are hardly ever uphill: approximate gains are 2 nats off.
+_ASCENT_FLOOR = -12.0
+_LEAST_GAIN = 1e-9
+# The most moves that one round tries.
+_MAX_MOVES = 4000
+
+
+def search(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    scales: Scales,
+    starts: np.ndarray,
+    *,
+    learn_weight: bool,
+    learn_noise: bool,
+) -> State:
+    """The local optimum above doubly stochastic starts (J, m, m), and its own scales.
+
+    Its ``num_evaluations`` counts gradients of the matchings too.
+    """
+    perms, spent = _match_each(problem, edges, prior_beliefs(problem, scales), starts)
+    if problem.num_subjects > 1:
+        spent += _match_jointly(problem, edges, scales, starts, perms)
+    state = State(problem, perms, scales)
+    state.num_evaluations += spent
+    ascend(state, edges)
+    state.learn_scales(weight=learn_weight, noise=learn_noise)
+    ascend(state, edges)
+    return state
+
+
+def _match_each(
+    problem: SharedRegression, edges: Sequence[Edges], beliefs: Beliefs, starts: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Each subject on its own, (J, m)."""
+    found, spent = [], 0
+    for j in range(problem.num_subjects):
+        scores = pair_scores(edges[j], beliefs, problem.prior[j])
+        perm, steps = frank_wolfe(scores, starts[j], problem.mask[j])
+        found.append(climb(scores, perm, problem.mask[j]))
+        spent += steps
+    return np.stack(found), spent
+
+
+def _match_jointly(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    scales: Scales,
+    starts: np.ndarray,
+    perms: np.ndarray,
+) -> int:
+    """Match each subject, in place, given what the others say about the weights.
+
+    The one that fits worst goes first, both from its start and from where it is.
+    """
+    spent = 0
+    for _ in range(_MAX_SWEEPS):
+        fits = cavity_scores(problem, edges, scales, perms)
+        order = np.argsort([scores.value(perm) for scores, perm in zip(fits, perms, strict=True)])
+        changed = False
+        for j in order:
+            [scores] = cavity_scores(problem, edges, scales, perms, [j])
+            tried = []
+            for start in (starts[j], perms[j]):
+                perm, steps = frank_wolfe(scores, start, problem.mask[j])
+                tried.append(climb(scores, perm, problem.mask[j]))
+                spent += steps
+            best = max(tried, key=scores.value)
+            if scores.value(best) > scores.value(perms[j]) + _LEAST_GAIN:
+                perms[j], changed = best, True
+        if not changed:
+            break
+    return spent
+
+
+def cavity_scores(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    scales: Scales,
+    perms: np.ndarray,
+    subjects: Iterable[int] | None = None,
+) -> list[PairScores]:
+    """Pair scores of each subject under the weights' posterior given all other subjects.
+
+    Args:
+        problem: The statistics.
+        edges: Estimates of all subjects.
+        scales: The variances.
+        perms: (J, m) where the subjects are.
+        subjects: Whose scores; all by default.
+    """
+    if problem.num_subjects == 1:
+        return [pair_scores(edges[0], prior_beliefs(problem, scales), problem.prior[0])]
+    rows = np.argsort(perms, axis=1)
+    K0, K1 = by_label(problem, rows)
+    present = np.take_along_axis(problem.recorded, rows, axis=1)
+    found = []
+    for j in range(problem.num_subjects) if subjects is None else subjects:
+        others = np.arange(problem.num_subjects) != j
+        statistics = K0[others], K1[others], present[others]
+        if problem.complete:
+            first, second, here = statistics
+            statistics = first.sum(axis=0)[None], second.sum(axis=0)[None], here[:1]
+        beliefs = posterior_beliefs(problem, *statistics, scales)
+        found.append(pair_scores(edges[j], beliefs, problem.prior[j]))
+    return found
+
+
+def plausible_moves(
+    state: State, edges: Sequence[Edges], scores: Sequence[PairScores] | None = None
+) -> tuple[Moves, np.ndarray]:
+    """Moves worth an exact evaluation, best first, and their scores.
+
+    Swaps of two labels in one subject by its pair scores given the others; with several subjects
+    also exchanges of two labels in all of them, by the sum of the scores given none.
+
+    Args:
+        state: Where to move from.
+        edges: Estimates of all subjects.
+        scores: What `cavity_scores` finds there, if that is known.
+    """
+    problem, perms = state.problem, state.perms
+    moves, scored = [], []
+    for j, of_subject in enumerate(scores or cavity_scores(problem, edges, state.scales, perms)):
+        gains = _by_label(of_subject, perms[j], problem.mask[j])
+        a, b = np.nonzero(np.triu(gains > _SWAP_FLOOR, 1))
+        moves.append(np.column_stack([np.full(len(a), j), a, b]))
+        scored.append(gains[a, b])
+    if problem.num_subjects > 1:
+        beliefs = prior_beliefs(problem, state.scales)
+        total = np.zeros((problem.size, problem.size))
+        some = np.zeros(total.shape, bool)
+        for j in range(problem.num_subjects):
+            unconditional = pair_scores(edges[j], beliefs, problem.prior[j])
+            gains = _by_label(unconditional, perms[j], problem.mask[j])
+            total += np.where(np.isfinite(gains), gains, 0.0)
+            some |= np.isfinite(gains)
+        a, b = np.nonzero(np.triu(some & (total > _RELABEL_FLOOR), 1))
+        moves.append(np.column_stack([np.full(len(a), -1), a, b]))
+        scored.append(total[a, b])
+    exchanges, gains = np.concatenate(moves), np.concatenate(scored)
+    order = np.argsort(-gains, kind="stable")[:_MAX_MOVES]
+    return Moves.single(exchanges[order]), gains[order]
+
+
+def _by_label(scores: PairScores, perm: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """(m, m) gains of exchanging two labels of a subject, -inf where the mask forbids it."""
+    allowed = mask[:, perm]
+    gains = np.where(allowed & allowed.T, scores.swap_gains(perm), -np.inf)
+    rows = np.argsort(perm)
+    return gains[rows[:, None], rows]
+
+
+def ascend(state: State, edges: Sequence[Edges]) -> None:
+    """Take moves that raise the exact evidence until none does."""
+    for _ in range(_MAX_ROUNDS):
+        moves, scored = plausible_moves(state, edges)
+        moves = Moves.single(
+            moves.exchanges[(scored > _ASCENT_FLOOR) | (moves.exchanges[:, 0] < 0)]
+        )
+        gains = state.walk(moves, np.arange(moves.num), np.full(moves.num, _LEAST_GAIN))
+        state.refresh()
+        if not (gains > _LEAST_GAIN).any():
+            break

@@ -1,0 +1,212 @@
+"""Recordings and constraints of subjects of different sizes, checked and brought to one shape."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from permvi import assignment
+from permvi.models import _arguments
+from permvi.models.labels import Labels, frame_labels, is_frame
+
+
+class Statistics(NamedTuple):
+    r"""Sums over time of one subject's activity, or of all subjects' with an axis in front.
+
+    Attributes:
+        C0: (n, n) :math:`\sum_t y_{t-1} y_{t-1}^\top`.
+        C1: (n, n) :math:`\sum_t y_t y_{t-1}^\top`.
+        squares: (n,) :math:`\sum_t y_t^2`.
+        num_steps: How many transitions.
+        recorded: (n,) False for rows that only fill up.
+    """
+
+    C0: np.ndarray
+    C1: np.ndarray
+    squares: np.ndarray
+    num_steps: np.ndarray
+    recorded: np.ndarray
+
+    @classmethod
+    def of(cls, activity: np.ndarray) -> Self:
+        """The statistics of (T, n) activity."""
+        before, after = activity[:-1], activity[1:]
+        return cls(
+            before.T @ before,
+            after.T @ before,
+            (after**2).sum(axis=0),
+            np.array(len(after)),
+            np.ones(activity.shape[1], bool),
+        )
+
+    def padded(self, n: int) -> "Statistics":
+        """The same with n rows."""
+        more = n - len(self.recorded)
+        square, row = ((0, more), (0, more)), (0, more)
+        return Statistics(
+            np.pad(self.C0, square),
+            np.pad(self.C1, square),
+            np.pad(self.squares, row),
+            self.num_steps,
+            np.pad(self.recorded, row),
+        )
+
+    @classmethod
+    def stack(cls, parts: Sequence[Self]) -> Self:
+        """Those of all subjects, (J, ...)."""
+        return cls(*(np.stack(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def recordings(value: Any) -> list[np.ndarray]:
+    """(T, n) arrays, one for each subject."""
+    if is_frame(value) or getattr(value, "ndim", None) == 2:
+        value = [value]
+    try:
+        found = [_arguments.real("recordings", each, (2,)) for each in value]
+    except TypeError as error:
+        if "iterable" not in str(error):
+            raise
+        raise TypeError(f"recordings must be a sequence of arrays, got {value!r:.60}.") from None
+    if not found:
+        raise ValueError("recordings must hold at least one subject, got none.")
+    for each in found:
+        _arguments.finite("recordings", each)
+        if len(each) < 2:
+            raise ValueError(
+                f"recordings must have at least two time steps (rows), got shape {each.shape}."
+            )
+    return found
+
+
+def statistics(C0: Any, C1: Any, squares: Any, num_steps: Any) -> list[Statistics]:
+    """One for each subject, of arrays or sequences of them."""
+    several = np.ndim(C0[0]) == 2
+    given = (C0, C1, squares) if several else ([C0], [C1], [squares])
+    steps = np.broadcast_to(np.asarray(num_steps), (len(given[0]),))
+    parts = []
+    for *arrays, count in zip(*given, steps, strict=True):
+        second, cross, total = (
+            _arguments.finite(name, _arguments.real(name, array, (ndim,)))
+            for name, array, ndim in zip(("C0", "C1", "squares"), arrays, (2, 2, 1), strict=True)
+        )
+        n = len(total)
+        if second.shape != (n, n) or cross.shape != (n, n):
+            raise ValueError(
+                "C0, C1 and squares must have shapes (n, n), (n, n) and (n,), got "
+                f"{second.shape}, {cross.shape} and {total.shape}."
+            )
+        if not np.allclose(second, second.T):
+            raise ValueError("C0 must be symmetric, got a matrix that is not.")
+        if not count > 0:
+            raise ValueError(f"num_steps must be positive, got {count}.")
+        parts.append(Statistics(second, cross, total, np.asarray(count), np.ones(n, bool)))
+    return parts
+
+
+def support(value: Any) -> np.ndarray:
+    """(m, m) booleans."""
+    array = np.asarray(value.to_numpy() if is_frame(value) else value)
+    if array.dtype != bool:
+        raise TypeError(f"support must be a boolean array, got dtype {array.dtype}.")
+    if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.any():
+        raise ValueError(
+            f"support must be square and have an edge, got shape {array.shape} with "
+            f"{int(array.sum())} edges."
+        )
+    return array
+
+
+def support_labels(value: Any) -> Labels:
+    """Names of the canonical neurons, if the support is a DataFrame."""
+    return None, frame_labels(value)[1]
+
+
+def check_sizes(sizes: Sequence[int], num_labels: int) -> None:
+    """Nobody may have more neurons than there are."""
+    if max(sizes) > num_labels:
+        raise ValueError(
+            f"recordings must have at most {num_labels} neurons, as many as support, got "
+            f"{max(sizes)}."
+        )
+
+
+def scale(name: str, value: Any) -> float | None:
+    """A positive number, or None if it is to be learned."""
+    if value is None:
+        return None
+    found = float(_arguments.real(name, value, (0,)))
+    if not 0 < found < np.inf:
+        raise ValueError(f"{name} must be positive, or None if it is to be learned, got {value}.")
+    return found
+
+
+def fill_up(
+    constraints: Mapping[str, Any], sizes: Sequence[int], num_labels: int
+) -> dict[str, Any]:
+    """Constraints of subjects of different sizes as those of the largest size."""
+    n, filled = max(sizes), dict(constraints)
+    if min(sizes) == n:
+        for name in ("mask", "known", "prior_scores"):
+            # Sequences of arrays, as for subjects of different sizes.
+            if isinstance(filled[name], list | tuple):
+                filled[name] = np.stack([np.asarray(each) for each in filled[name]])
+        return filled
+    for name, blank, ndim in (("mask", True, 2), ("known", -1, 1), ("prior_scores", 0.0, 2)):
+        value = filled[name]
+        if value is None and name != "mask":
+            continue
+        parts = []
+        given = [np.ones((size, num_labels), bool) for size in sizes] if value is None else value
+        if len(given) != len(sizes):
+            raise ValueError(f"{name} must have one entry for each of {len(sizes)} subjects.")
+        for each, size in zip(given, sizes, strict=True):
+            array = np.asarray(each)
+            if array.ndim != ndim or len(array) not in (size, n):
+                raise ValueError(
+                    f"{name} must have {size} rows for a subject of {size} neurons, got shape "
+                    f"{array.shape}."
+                )
+            width = ((0, n - len(array)), (0, 0))[:ndim]
+            parts.append(np.pad(array, width, constant_values=blank))
+        filled[name] = np.stack(parts)
+    return filled
+
+
+def square_mask(mask: Any, known: Any, num_sites: int, shape: tuple[int, int]) -> np.ndarray | None:
+    """(m, m) or (J, m, m) who may be who, with known pairs and rows for what is left over."""
+    n, m = shape
+    if mask is None and known is None and n == m:
+        return None
+    sites = () if num_sites == 1 else (num_sites,)
+    allowed = np.ones((*sites, m, m), bool)
+    if mask is not None:
+        allowed[..., :n, :] = mask
+    if known is not None:
+        pairs = np.zeros_like(allowed)
+        pairs[..., :n, :] = np.asarray(known)[..., None] == np.arange(m)
+        involved = pairs.any(axis=-1, keepdims=True) | pairs.any(axis=-2, keepdims=True)
+        allowed = np.where(involved, pairs, allowed)
+    return assignment.prune_mask(allowed)
+
+
+def log_evidence(model: Any, perms: np.ndarray) -> float:
+    """The log evidence of one (J, n) set of permutations, see `SharedDynamics`."""
+    m, noise = model.num_labels, float(model.noise_scale) ** 2
+    ridge = noise / float(model.weight_scale) ** 2
+    K0, K1 = np.zeros((2, len(perms), m, m))
+    present = np.zeros((len(perms), m), bool)
+    for j, perm in enumerate(perms):
+        K0[j][np.ix_(perm, perm)] = model.C0[j]
+        K1[j][np.ix_(perm, perm)] = model.C1[j]
+        present[j, perm] = model.recorded[j]
+    count = float((model.num_steps * model.recorded.sum(axis=1)).sum())
+    total = -float(model.squares.sum()) / noise - count * np.log(2 * np.pi * noise)
+    edges = np.asarray(model.edges)
+    for a in np.unique(edges[:, 0]):
+        b = edges[edges[:, 0] == a, 1]
+        here = present[:, a]
+        S = K0[here][:, b[:, None], b].sum(axis=0) + ridge * np.eye(len(b))
+        r = K1[here][:, a, b].sum(axis=0)
+        total += r @ np.linalg.solve(S, r) / noise
+        total += len(b) * np.log(ridge) - np.linalg.slogdet(S)[1]
+    return 0.5 * float(total)

@@ -1,0 +1,331 @@
+"""Neurons of several subjects that share one linear dynamical system on a known graph."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from permvi.distributions.vertex_prior import DEFAULT_WIDTH, VertexPrior
+from permvi.models import _arguments, _dynamics_arguments
+from permvi.models._dynamics_arguments import Statistics
+from permvi.models._dynamics_scales import empirical_scales, spectra
+from permvi.models._pytree import pytree
+from permvi.models.labels import Labels
+from permvi.models.linear import sum_of_pairs
+
+_STATISTICS = Statistics._fields
+
+
+@pytree(
+    leaves=(*_STATISTICS, "edges", "weight_scale", "noise_scale", *_arguments.ARRAYS),
+    static=("num_labels", "learned", "labels"),
+)
+class SharedDynamics:
+    r"""Recordings of J subjects whose neurons are shuffled copies of one linear system.
+
+    .. math::
+        y^{(j)}_t = X_j W X_j^\top y^{(j)}_{t-1} + \sigma \epsilon_t, \qquad
+        W_{ab} \sim N(0, \tau^2) \text{ on the support, else } 0,
+
+    with ``X[j, i, a] = 1`` where neuron i of subject j is neuron a of the canonical set (Linderman
+    et al. 2018, section 5.2). ``W[a, b]`` is the weight of b in the input of a. Only sums over time
+    are kept, so that no density ever looks at the time steps again.
+
+    Subjects may be recorded for different times, and may have fewer neurons than the canonical set.
+    Then a neuron's activity is conditioned on that of the *recorded* neurons one step before: what
+    comes from neurons that are not recorded counts as noise. Subjects with fewer neurons than the
+    largest are filled up with rows without data, whose labels are neurons that were not recorded.
+
+    The latent ``W`` is the vector of weights on the edges of the support, in the order of
+    ``edges``; `weights` makes a matrix of it.
+
+    Args:
+        recordings: (T, n) activity of one subject, or a sequence of J such arrays.
+        support: (m, m) booleans, True where ``W[a, b]`` may differ from zero. The connectome.
+        weight_scale: :math:`\tau`, or None if it is learned (empirical Bayes).
+        noise_scale: :math:`\sigma`, or None if it is learned.
+        mask: (n, m), or one for each subject: who may be who.
+        known: (n,), or one for each subject: known neurons, -1 for unknown.
+        labels: A pair: names of the rows, names of the canonical neurons, either of them None.
+        prior_scores: (n, m), or one for each subject: log prior weights, e.g. of positions.
+
+    Raises:
+        ValueError: Shapes do not fit, or something is not finite.
+        TypeError: Something is of the wrong kind.
+    """
+
+    C0: Any
+    C1: Any
+    squares: Any
+    num_steps: Any
+    recorded: Any
+    edges: Any
+    weight_scale: Any
+    noise_scale: Any
+    mask: Any
+    known: Any
+    prior_scores: Any
+    row_unmatched: Any
+    col_unmatched: Any
+    num_labels: int
+    learned: tuple[bool, bool]
+    labels: Labels
+
+    def __init__(
+        self,
+        recordings: Any,
+        support: Any,
+        *,
+        weight_scale: float | None = None,
+        noise_scale: float | None = None,
+        mask: Any = None,
+        known: Any = None,
+        labels: Any = None,
+        prior_scores: Any = None,
+    ) -> None:
+        self._set(
+            [Statistics.of(each) for each in _dynamics_arguments.recordings(recordings)],
+            support,
+            (weight_scale, noise_scale),
+            mask=mask,
+            known=known,
+            labels=labels,
+            prior_scores=prior_scores,
+        )
+
+    @classmethod
+    def from_statistics(
+        cls, C0: Any, C1: Any, squares: Any, num_steps: Any, support: Any, **settings: Any
+    ) -> Self:
+        r"""The model of recordings of which only sums over time are at hand.
+
+        Args:
+            C0: (n, n), or one for each subject: :math:`\sum_t y_{t-1} y_{t-1}^\top`.
+            C1: Likewise: :math:`\sum_t y_t y_{t-1}^\top`.
+            squares: (n,), or one for each subject: :math:`\sum_t y_t^2`.
+            num_steps: How many transitions were summed over, a number or one for each subject.
+            support: As for the class.
+            **settings: The other arguments of the class.
+        """
+        model = object.__new__(cls)
+        given = {
+            "mask": None, "known": None, "labels": None, "prior_scores": None, **settings
+        }  # fmt: skip
+        scales = given.pop("weight_scale", None), given.pop("noise_scale", None)
+        model._set(
+            _dynamics_arguments.statistics(C0, C1, squares, num_steps), support, scales, **given
+        )
+        return model
+
+    def _set(
+        self, parts: list[Statistics], support: Any, scales: tuple[Any, Any], **constraints: Any
+    ) -> None:
+        allowed = _dynamics_arguments.support(support)
+        self.num_labels = len(allowed)
+        sizes = [part.C0.shape[-1] for part in parts]
+        _dynamics_arguments.check_sizes(sizes, self.num_labels)
+        n = max(sizes)
+        stacked = Statistics.stack([part.padded(n) for part in parts])
+        vars(self).update(stacked._asdict())
+        self.edges = np.argwhere(allowed)
+        weight, noise = (
+            _dynamics_arguments.scale(name, value)
+            for name, value in zip(("weight_scale", "noise_scale"), scales, strict=True)
+        )
+        self.learned = weight is None, noise is None
+        found = empirical_scales(spectra(*stacked), allowed.mean(), weight, noise)
+        self.weight_scale, self.noise_scale = (np.float64(scale) for scale in found)
+        filled = _dynamics_arguments.fill_up(constraints, sizes, self.num_labels)
+        table = (*((len(parts),) if len(parts) > 1 else ()), n, self.num_labels)
+        checked = _arguments.constraints(
+            table,
+            _dynamics_arguments.support_labels(support),
+            row_unmatched=None,
+            col_unmatched=None,
+            **filled,
+        )
+        vars(self).update(checked._asdict())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of recorded neurons (of the largest subject) and of canonical ones."""
+        return self.C0.shape[-1], self.num_labels
+
+    @property
+    def num_sites(self) -> int:
+        """J, the number of subjects."""
+        return self.C0.shape[-3]
+
+    @property
+    def support(self) -> np.ndarray:
+        """(m, m) booleans, True where weights may differ from zero."""
+        allowed = np.zeros((self.num_labels, self.num_labels), bool)
+        allowed[tuple(np.asarray(self.edges).T)] = True
+        return allowed
+
+    @property
+    def latents(self) -> Mapping[str, Any]:
+        """The prior of the weights on the edges, (E,)."""
+        from numpyro.distributions import Normal
+
+        scale = jnp.full(self.edges.shape[:1], 1.0) * jnp.asarray(self.weight_scale)
+        return {"W": Normal(jnp.zeros_like(scale), scale).to_event(1)}
+
+    def weights(self, W: ArrayLike) -> jax.Array:
+        """(..., E) weights on the edges -> (..., m, m), zero off the support."""
+        W = jnp.asarray(W)
+        zeros = jnp.zeros((*W.shape[:-1], self.num_labels, self.num_labels), W.dtype)
+        edges = jnp.asarray(self.edges)
+        return zeros.at[..., edges[:, 0], edges[:, 1]].set(W)
+
+    def log_density(self, X: ArrayLike, W: ArrayLike) -> jax.Array:
+        r"""Log density of the recordings given permutations and weights.
+
+        With :math:`M_j = X_j W X_j^\top`, for 0/1 and for relaxed matrices,
+
+        .. math::
+            -\frac{1}{2 \sigma^2} \sum_j \bigl[ Y_j - 2 \langle C_{1j}, M_j \rangle
+            + \langle M_j C_{0j}, M_j \rangle \bigr] - \frac{N}{2} \log 2 \pi \sigma^2 .
+
+        Args:
+            X: (..., n, m), or (..., J, n, m) with several subjects.
+            W: (..., E) weights on the edges.
+        """
+        X = self._with_sites(jnp.asarray(X), 2)
+        mapped = X @ self.weights(W)[..., None, :, :] @ jnp.swapaxes(X, -1, -2)
+        return self._density_of_weights(mapped)
+
+    def log_density_of(self, perm: ArrayLike, W: ArrayLike) -> jax.Array:
+        """The same for integers (..., n) or (..., J, n)."""
+        perm = self._with_sites(jnp.asarray(perm), 1)
+        mapped = jnp.vectorize(lambda w, p: w[p[:, None], p], signature="(m,m),(n)->(n,n)")(
+            self.weights(W)[..., None, :, :], perm
+        )
+        return self._density_of_weights(mapped)
+
+    def delta(self, perm: ArrayLike, i: Any, k: Any, *site: Any, W: ArrayLike) -> jax.Array:
+        """What swapping the labels of rows i and k adds to `log_density_of`, in O(n^2).
+
+        Args:
+            perm: (n,), or (J, n) with several subjects.
+            i: A row.
+            k: Another row.
+            *site: The subject, if there are several.
+            W: (E,) weights on the edges.
+        """
+        j = site[0] if site else 0
+        C0, C1 = jnp.asarray(self.C0)[j], jnp.asarray(self.C1)[j]
+        recorded = jnp.asarray(self.recorded)[j]
+        labels = jnp.asarray(perm)[site]
+        rows = jnp.stack([i, k])
+        table = self.weights(W)
+        after_labels = labels.at[rows].set(labels[rows[::-1]])
+        # The matrix of weights changes in two rows and, in the others, in two columns.
+        other = recorded.at[rows].set(False)
+        before, after = (table[p[rows][:, None], p] for p in (labels, after_labels))
+        left, right = (table[p[:, None], p[rows]] for p in (labels, after_labels))
+
+        def of_rows(M: jax.Array) -> jax.Array:
+            terms = 2 * C1[rows] * M - (M @ C0) * M
+            return jnp.sum(jnp.where(recorded[rows][:, None], terms, 0))
+
+        moved = right - left
+        whole = table[labels[:, None], labels]
+        linear = 2 * (C1[:, rows] - whole @ C0[:, rows]) * moved
+        square = (moved @ C0[rows[:, None], rows]) * moved
+        of_others = jnp.sum(jnp.where(other[:, None], linear - square, 0))
+        gain = of_rows(after) - of_rows(before) + of_others
+        return gain / (2 * jnp.asarray(self.noise_scale) ** 2)
+
+    def collapsed_log_density(self, perm: Any) -> np.ndarray:
+        r"""Log density of the recordings given permutations, the weights integrated out.
+
+        A ridge regression for each canonical neuron a with inputs b on the support,
+
+        .. math::
+            \sum_a \Bigl[ \frac{r_a^\top (S_a + \lambda I)^{-1} r_a}{2 \sigma^2}
+            - \frac12 \log\det (I + S_a / \lambda) \Bigr] - \frac{Y}{2 \sigma^2}
+            - \frac{N}{2} \log 2 \pi \sigma^2 , \qquad \lambda = \sigma^2 / \tau^2 ,
+
+        where :math:`S_a` and :math:`r_a` add up the statistics of the subjects that have a
+        recording of a. On the host in float64.
+
+        Args:
+            perm: (..., n) or (..., J, n) integers.
+
+        Returns:
+            (...) log densities.
+        """
+        perms = np.asarray(perm)
+        ndim = 1 if self.num_sites == 1 else 2
+        n = self.shape[0]
+        flat = perms.reshape(-1, self.num_sites, n)
+        values = [_dynamics_arguments.log_evidence(self, each) for each in flat]
+        return np.array(values).reshape(perms.shape[: perms.ndim - ndim])
+
+    def shared_regression(self) -> dict[str, Any]:
+        """What the method "collapsed" asks for, by name, on the host.
+
+        The statistics ``C0``, ``C1``, ``squares``, ``num_steps`` and ``recorded`` of all subjects
+        with as many rows as labels, (J, m, m) and so on; ``support``; ``mask`` with the known pairs
+        in it and ``prior``, both (J, m, m); the scales, and whether they are to be learned.
+        """
+        (n, m), J = self.shape, self.num_sites
+        parts = [Statistics(*(getattr(self, name)[j] for name in _STATISTICS)) for j in range(J)]
+        mask = _dynamics_arguments.square_mask(self.mask, self.known, J, self.shape)
+        prior = np.zeros((J, m, m))
+        if self.prior_scores is not None:
+            prior[:, :n] = self.prior_scores
+        return {
+            **Statistics.stack([part.padded(m) for part in parts])._asdict(),
+            "support": self.support,
+            "mask": np.ones((J, m, m), bool) if mask is None else mask.reshape(J, m, m),
+            "prior": prior,
+            "weight_scale": float(self.weight_scale),
+            "noise_scale": float(self.noise_scale),
+            "learn_weight": self.learned[0],
+            "learn_noise": self.learned[1],
+        }
+
+    def numpyro_model(self, width: float = DEFAULT_WIDTH) -> None:
+        """The model as a NumPyro programme, for `permvi.AutoPermutation` and other inference.
+
+        Its sites are ``W``, (E,), and ``X``, (m, m) or (J, m, m): rows beyond those that are
+        recorded take the labels that are left over.
+
+        Args:
+            width: Of the relaxed matrices' prior, see `permvi.distributions.PermutationPrior`.
+        """
+        import numpyro
+
+        W = numpyro.sample("W", self.latents["W"])
+        mask = _dynamics_arguments.square_mask(self.mask, self.known, self.num_sites, self.shape)
+        prior = VertexPrior(self.num_labels, width, mask)
+        if self.num_sites == 1:
+            X = numpyro.sample("X", prior)
+        else:
+            with numpyro.plate("subjects", self.num_sites):
+                X = numpyro.sample("X", prior)
+        X = X[..., : self.shape[0], :]
+        value = self.log_density(X, W)
+        if self.prior_scores is not None:
+            value = value + sum_of_pairs(self.prior_scores, X, self.num_sites)
+        numpyro.factor("recordings", value)
+
+    def _with_sites(self, array: jax.Array, ndim: int) -> jax.Array:
+        """An array with a site axis before its last ``ndim`` ones, also for one subject."""
+        return jnp.expand_dims(array, -ndim - 1) if self.num_sites == 1 else array
+
+    def _density_of_weights(self, mapped: jax.Array) -> jax.Array:
+        """(..., J, n, n) the weights among each subject's neurons -> (...)."""
+        C0, C1 = jnp.asarray(self.C0), jnp.asarray(self.C1)
+        targets = jnp.asarray(self.recorded)[..., :, None]
+        fit = 2 * C1 * mapped - jnp.matmul(mapped, C0, precision="highest") * mapped
+        fit = jnp.sum(jnp.where(targets, fit, 0), axis=(-3, -2, -1))
+        variance = jnp.asarray(self.noise_scale) ** 2
+        count = jnp.sum(jnp.asarray(self.num_steps) * jnp.sum(jnp.asarray(self.recorded), axis=-1))
+        constant = jnp.sum(jnp.asarray(self.squares)) / variance
+        return 0.5 * (fit / variance - constant - count * jnp.log(2 * jnp.pi * variance))

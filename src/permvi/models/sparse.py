@@ -1,0 +1,148 @@
+"""Linear matchings with few candidates for each item, as lists of pairs."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from permvi.models import _arguments
+from permvi.models._pytree import pytree
+from permvi.models.labels import NO_LABELS, Labels
+
+
+@pytree(
+    leaves=("rows", "cols", "pair_weights", "known", "row_unmatched", "col_unmatched"),
+    static=("shape", "labels"),
+)
+class SparseMatching:
+    r"""A matching of items with labels of which only listed pairs are possible.
+
+    :math:`\log p(X) = \sum_e s_e X_{i_e j_e} + \text{const}`, and X is zero off the list: gated
+    detections, blocked record pairs, nearest neighbours. The same posterior as that of a
+    `LinearMatching` with a mask, from lists instead of tables.
+
+    Args:
+        rows: (E,) the item of each pair.
+        cols: (E,) its label.
+        scores: (E,) its log weight.
+        shape: (n, m), the numbers of items and of labels.
+        known: (n,) known columns, -1 for unknown; or a mapping {row: column}, by label or index.
+        labels: A pair: names of the rows, names of the columns, either of them None.
+        row_unmatched: Log weight of leaving an item unmatched, a number or (n,), -inf where it has
+            to be matched. None: all items are matched, but for a surplus over the labels.
+        col_unmatched: The same for labels.
+
+    Raises:
+        ValueError: Shapes do not fit, a pair is outside the table or listed twice, or a score is
+            not finite.
+        TypeError: Something is of the wrong kind.
+    """
+
+    rows: Any
+    cols: Any
+    pair_weights: Any
+    known: Any
+    row_unmatched: Any
+    col_unmatched: Any
+    shape: tuple[int, int]
+    labels: Labels
+
+    def __init__(
+        self,
+        rows: ArrayLike,
+        cols: ArrayLike,
+        scores: ArrayLike,
+        shape: tuple[int, int],
+        known: Any = None,
+        labels: Any = None,
+        row_unmatched: Any = None,
+        col_unmatched: Any = None,
+    ) -> None:
+        self.shape = _shape(shape)
+        n, m = self.shape
+        weights = _arguments.finite("scores", _arguments.real("scores", scores, (1,)))
+        self.rows = _places("rows", rows, n, len(weights))
+        self.cols = _places("cols", cols, m, len(weights))
+        codes, counts = np.unique(self.rows * m + self.cols, return_counts=True)
+        if (counts > 1).any():
+            twice = int(codes[counts > 1][0])
+            raise ValueError(f"rows and cols must list a pair once, got {divmod(twice, m)} twice.")
+        self.pair_weights = weights
+        found = _arguments.constraints(
+            self.shape,
+            NO_LABELS,
+            mask=None if known is None else self.mask,
+            known=known,
+            labels=labels,
+            row_unmatched=row_unmatched,
+            col_unmatched=col_unmatched,
+            prior_scores=None,
+        )
+        self.known, self.labels = found.known, found.labels
+        self.row_unmatched, self.col_unmatched = found.row_unmatched, found.col_unmatched
+
+    @classmethod
+    def from_matrix(cls, matrix: Any, **constraints: Any) -> "SparseMatching":
+        """The model of a SciPy sparse array or matrix, whose stored entries are the pairs.
+
+        Args:
+            matrix: Stored zeros are pairs of log weight zero, and entries that are not stored are
+                no pairs.
+            **constraints: ``known``, ``labels``, ``row_unmatched`` and ``col_unmatched``.
+        """
+        try:
+            pairs = matrix.tocoo()
+        except AttributeError:
+            raise TypeError(f"matrix must be a SciPy sparse array, got {type(matrix)}.") from None
+        return cls(pairs.row, pairs.col, pairs.data, pairs.shape, **constraints)
+
+    @property
+    def num_sites(self) -> int:
+        """One permutation."""
+        return 1
+
+    # Tables are made when they are asked for: a model that kept them would not be sparse.
+    @property
+    def mask(self) -> np.ndarray:
+        """(n, m) booleans, True for the listed pairs."""
+        table = np.zeros(self.shape, bool)
+        table[self.rows, self.cols] = True
+        return table
+
+    @property
+    def scores(self) -> np.ndarray:
+        """(n, m) log weights, zero off the list."""
+        table = np.zeros(self.shape)
+        table[self.rows, self.cols] = self.pair_weights
+        return table
+
+    def log_density(self, X: ArrayLike) -> jax.Array:
+        """The sum over the listed pairs: (..., n, m) -> (...)."""
+        return jnp.sum(self.pair_weights * jnp.asarray(X)[..., self.rows, self.cols], axis=-1)
+
+    def log_density_of(self, perm: ArrayLike) -> jax.Array:
+        """The same for integers (..., n), -1 for unmatched."""
+        chosen = jnp.asarray(perm)[..., self.rows] == jnp.asarray(self.cols)
+        return jnp.sum(jnp.where(chosen, self.pair_weights, 0.0), axis=-1)
+
+
+def _shape(value: Any) -> tuple[int, int]:
+    numbers = tuple(value) if isinstance(value, tuple | list) else ()
+    if len(numbers) != 2 or not all(isinstance(k, int | np.integer) and k > 0 for k in numbers):
+        raise ValueError(f"shape must be two positive integers, got {value!r:.60}.")
+    return int(numbers[0]), int(numbers[1])
+
+
+def _places(name: str, value: ArrayLike, size: int, count: int) -> np.ndarray:
+    """(count,) indices below ``size``."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be an integer array, got dtype {array.dtype}.")
+    if array.shape != (count,):
+        raise ValueError(f"{name} must have shape ({count},) as scores has, got {array.shape}.")
+    outside = array[(array < 0) | (array >= size)]
+    if outside.size:
+        raise ValueError(f"{name} must be in 0..{size - 1}, got {outside[0]}.")
+    return array.astype(np.int64)
