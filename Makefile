@@ -35,7 +35,8 @@ bench: $(STAMP)
 	$(BIN)/permvi bench --json out/bench.json
 
 docs: $(DOCS_STAMP)
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/pytest -q tests/test_docs.py -k public_name
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

@@ -1,7 +1,6 @@
 """The page on choosing a method and the benchmark that writes its tables."""
 
 import json
-import re
 
 import pytest
 
@@ -109,13 +108,3 @@ def test_the_committed_results_are_those_of_the_page():
 def test_a_page_without_marks_is_refused():
     with pytest.raises(ValueError, match="page must have <!-- tables:begin -->"):
         choosing.replace_block("nothing", "tables", "")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::permvi._fit.FitWarning")
-@pytest.mark.parametrize("name", ["README.md", "docs/fit.md", "docs/methods.md"])
-def test_the_examples_run(name):
-    text = (choosing.ROOT / name).read_text(encoding="utf-8")
-    names = {}
-    for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        exec(compile(block, name, "exec"), names)

@@ -1,0 +1,140 @@
+"""The documentation: its code runs, its commands print what it shows, no public name is missing."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import permvi as pv
+from permvi import cli
+from tests.cli.test_match_page import BLOCK, stripped
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+REFERENCE = [DOCS / "reference.md", DOCS / "engines.md"]
+
+
+def blocks(page, *languages):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [(title, code) for kind, title, code in BLOCK.findall(text) if kind in languages]
+
+
+def public_modules():
+    """The modules whose names are public: those of the front door, and the engines one by one."""
+    names = [name for name in pv.__all__ if inspect.ismodule(getattr(pv, name))]
+    engines = pkgutil.iter_modules(pv.inference.__path__, "permvi.inference.")
+    return [f"permvi.{name}" for name in [*names, "datasets"]] + [
+        info.name for info in engines if not info.name.rpartition(".")[2].startswith("_")
+    ]
+
+
+def public_names(module):
+    """Public names of a module and their values: its own, and what a package offers."""
+    exported = getattr(module, "__all__", None)
+    for name, value in vars(module).items():
+        if name.startswith("_") or inspect.ismodule(value):
+            continue
+        home = getattr(value, "__module__", None)
+        is_package = hasattr(module, "__path__")
+        offered = is_package and (str(home).startswith("permvi.") or name.isupper())
+        inside = home == module.__name__ or offered
+        if name in exported if exported is not None else inside:
+            yield name, value
+
+
+def described(page):
+    """The objects that the directives of a page describe."""
+    text = page.read_text(encoding="utf-8")
+    for path, members in re.findall(
+        r"^::: ([\w.]+)\n(?:    options:\n      members: \[([^\]]*)\])?", text, re.MULTILINE
+    ):
+        value = resolve(path)
+        yield value
+        if members:
+            yield from (getattr(value, name.strip()) for name in members.split(","))
+        elif inspect.ismodule(value):
+            yield from (v for _, v in public_names(value))
+
+
+def resolve(path):
+    """What a dotted path names, a module or something in one."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        home, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(home), name)
+
+
+PAGES = ["README.md"] + [
+    str(page.relative_to(ROOT))
+    for page in sorted(DOCS.rglob("*.md"))
+    if "```python" in page.read_text()
+]
+# Full fits by every kind of method, and three compilations of NumPyro's inference.
+SLOW = ["docs/methods.md", "docs/numpyro.md"]
+
+
+@pytest.mark.filterwarnings("ignore::permvi._fit.FitWarning")
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in PAGES]
+)
+def test_the_code_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for _, code in blocks(page, "python"):
+        exec(compile(code, page, "exec"), names)
+
+
+def test_the_readme_shows_what_its_example_prints(capsys):
+    code, shown = next(
+        (code, shown)
+        for (_, code), (_, shown) in zip(
+            blocks("README.md", "python", "text")[:-1],
+            blocks("README.md", "python", "text")[1:],
+            strict=True,
+        )
+        if "print(" in code
+    )
+    exec(compile(code, "README.md", "exec"), {})
+    assert stripped(capsys.readouterr().out) == stripped(shown)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_commands_print_what_is_shown(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runner, shown = CliRunner(), 0
+    for title, content in blocks(page, "csv", "console"):
+        if title:
+            Path(title).write_text(content, encoding="utf-8")
+            continue
+        command = re.match(r"\$ (?:\.venv/bin/)?permvi (match .*)\n", content)
+        if command:
+            result = runner.invoke(cli.app, shlex.split(command[1]))
+            assert stripped(result.output) == stripped(content[command.end() :])
+            shown += 1
+    assert shown >= 1
+
+
+def test_every_public_name_is_in_the_reference_and_has_a_docstring():
+    known = {id(value) for page in REFERENCE for value in described(page)}
+    text = "".join(page.read_text(encoding="utf-8") for page in REFERENCE)
+    missing, silent = [], []
+    everything = [("permvi", name, getattr(pv, name)) for name in pv.__all__]
+    for path in public_modules():
+        module = importlib.import_module(path)
+        everything += [(path, name, value) for name, value in public_names(module)]
+    for path, name, value in everything:
+        if callable(value):
+            if id(value) not in known:
+                missing.append(f"{path}.{name}")
+            if not (value.__doc__ or "").strip():
+                silent.append(f"{path}.{name}")
+        elif not re.search(rf"\b{name}\b", text):
+            missing.append(f"{path}.{name}")
+    assert not missing, f"not in the reference: {missing}"
+    assert not silent, f"without a docstring: {silent}"
