@@ -1,4 +1,4 @@
-"""``permvi demo``: a small matching problem, every method, the exact answer beside them."""
+"""``permvi demo``: a small matching problem, a few methods, the exact answer beside them."""
 
 import json
 import sys
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for figures and fit.nc, created if need be.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for figures, report.html and fit.nc, created if need be.")
+    ],
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same results.")] = 0,
     *,
     as_json: Annotated[
@@ -24,7 +26,7 @@ def demo(
         bool, typer.Option("--quiet", "-q", help="No progress and no tables.")
     ] = False,
 ) -> None:
-    """Match two surveys of seven towns with every method."""
+    """Match two surveys of seven towns, by several methods."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, got the file {str(out)!r}.")
     out.mkdir(parents=True, exist_ok=True)
@@ -71,7 +73,7 @@ def _show(found: "Demonstration") -> None:
         ],
     )
     terminal.table(
-        "Every method on it; error = mean total variation per item from the exact answer",
+        "Several methods on it; error = mean total variation per item from the exact answer",
         ["method", ">error", ">log evidence", "", "verdict", ">seconds"],
         [_cells(comparison) for comparison in found.comparisons],
     )
