@@ -89,7 +89,7 @@ def test_bounds_are_bounds(fitted, name):
     slack = 1e-6 + 4 * (posterior.log_evidence_se or 0.0)
     assert posterior.log_evidence <= fitted["exact"].log_evidence + slack
     exact = posterior.log_evidence_kind == "exact"
-    assert exact == (name == "exact")
+    assert exact == (name in ("exact", "sparse"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -123,7 +123,9 @@ def test_partial_matchings_are_honoured_or_refused(info):
     if info.partial:
         posterior = fit(model, info.name)
         assert_sums_to_one(posterior)
-        assert (posterior.p_unmatched_rows > 0).all()
+        some = posterior.p_unmatched_rows > 0
+        # The best matching is but one, and rounding is sure of most rows.
+        assert info.name == "map" or (some.any() if info.name == "rounding" else some.all())
     else:
         with pytest.raises(ValueError, match="partial") as caught:
             fit(model, info.name)

@@ -234,8 +234,6 @@ def test_bad_starts_get_one_sentence(start, message):
 
 def test_what_it_cannot_treat_is_refused(rng):
     points = rng.normal(size=(4, 2))
-    with pytest.raises(ValueError, match="partial"):
-        fit(pv.models.LinearMatching(np.zeros((3, 3)), row_unmatched=0.0, col_unmatched=0.0))
     with pytest.raises(ValueError, match="other latents for method 'map', got 'scale'"):
         fit(pv.models.PointMatching(points, points, None))
 

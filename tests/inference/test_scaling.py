@@ -255,6 +255,3 @@ def test_bad_options(method, options, message):
 def test_refusals(method):
     with pytest.raises(ValueError, match="model must be linear"):
         pv.fit(lambda X: jnp.sum(X**2, axis=(-2, -1)), method, n=3)
-    partial = pv.models.LinearMatching(np.zeros((3, 3)), row_unmatched=0.0, col_unmatched=0.0)
-    with pytest.raises(ValueError, match="partial"):
-        pv.fit(partial, method)

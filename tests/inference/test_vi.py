@@ -187,7 +187,7 @@ def test_other_latents_and_data_inside_the_density(rng, family):
     ("changes", "family", "message"),
     [
         ({"mask": np.eye(4, dtype=bool)}, "stick_breaking", "must have no mask for stick_breaking"),
-        ({"row_unmatched": np.zeros(4)}, "rounding", "must match every item for rounding"),
+        ({"row_unmatched": np.zeros(4)}, "stick_breaking", "must match every item for stick_"),
         ({"traceable": False}, "rounding", "a log density that JAX can differentiate"),
         ({"mask": np.zeros((4, 4), bool)}, "rounding", "mask must allow an assignment"),
         ({}, "roundin", "family must be .*did you mean 'rounding'"),

@@ -1,34 +1,46 @@
 """Method "auto": exact where that is affordable, else the best general method there is."""
 
-from permvi._methods import exact
+from permvi._methods import exact, sparse
 from permvi._task import Task
+from permvi.inference.partial import is_partial
+from permvi.models.protocol import optional
 
 # The cost of a draw of a row-by-row family grows with the cube of the number of rows.
 _MAX_SEQUENTIAL = 64
+# Beyond this, even asking whether a table splits into affordable blocks takes its time.
+_MAX_EXACT = 500
 
 
 def choose(task: Task) -> str:
     """The name of the method for a task.
 
     Exact where that takes seconds; families with exact probabilities up to 64 items; beyond that
-    relaxed families, or chains where the density is not known between permutations. Other latents
-    take a relaxed family.
+    the sparse method where most pairs are forbidden (it is exact in small blocks, too), relaxed
+    families, or chains where the density is not known between permutations or items may stay
+    unmatched. Other latents take a relaxed family, those of shared dynamics the method that
+    integrates them out.
 
     Raises:
         ValueError: There is none.
     """
+    problem = task.problem
+    if callable(optional(task.model, "shared_regression")):
+        return "collapsed"
+    few_candidates = sparse.suits(task)
+    if few_candidates and max(problem.shape) > _MAX_EXACT:
+        return "sparse"
     if exact.affordable(task):
         return "exact"
-    problem = task.problem
-    partial = problem.row_unmatched is not None or problem.col_unmatched is not None
-    relaxed = problem.log_density is not None and not partial
+    if few_candidates:
+        return "sparse"
+    relaxed = problem.log_density is not None
     if problem.latents:
         if not relaxed:
             raise ValueError(
-                "model must match every item and be a JAX function of matrices if it has other "
-                f"latents, got one of shape {problem.shape} that is not; no method takes it yet."
+                "model must be a JAX function of matrices if it has other latents, got one of "
+                f"shape {problem.shape} that is not; no method takes it yet."
             )
         return "rounding"
     if problem.num_sites * max(problem.shape) <= _MAX_SEQUENTIAL:
         return "sequential"
-    return "rounding" if relaxed else "mcmc"
+    return "rounding" if relaxed and not is_partial(problem) else "mcmc"

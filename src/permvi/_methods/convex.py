@@ -22,7 +22,7 @@ from permvi._methods.audit import audited
 from permvi._methods.context import Context
 from permvi._methods.density import log_densities
 from permvi._methods.map import quadratic_of
-from permvi._methods.scaling import _restore as restore_marginals
+from permvi._methods.scaling import restore_marginals
 from permvi._task import Task
 from permvi.inference.convex import Relaxed, relax_quadratic
 from permvi.inference.exact.problem import positive_int

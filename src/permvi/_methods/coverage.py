@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi._methods.density import log_densities
+from permvi.inference import partial
 from permvi.inference.map.hill_climbing import Memory, hill_climb
 from permvi.inference.map.neighbours import Neighbourhood
 from permvi.inference.map.starts import random_matchings
@@ -109,7 +110,8 @@ def ess_per_draw(log_p: np.ndarray, frequencies: np.ndarray) -> float:
 def _neighbourhood(problem: Problem) -> Neighbourhood:
     mask = True if problem.mask is None else np.asarray(problem.mask)
     sites = () if problem.num_sites == 1 else (problem.num_sites,)
-    return Neighbourhood(np.broadcast_to(mask, (*sites, *problem.shape)))
+    allowed = np.broadcast_to(mask, (*sites, *problem.shape))
+    return Neighbourhood(allowed, partial=partial.is_partial(problem))
 
 
 def _climb(problem: Problem, memory: Memory, hood: Neighbourhood, budget: int) -> None:
@@ -118,10 +120,13 @@ def _climb(problem: Problem, memory: Memory, hood: Neighbourhood, budget: int) -
     num = min(_MAX_CLIMBS, budget // max(1, hood.num_swaps * num_rows))
     if num == 0:
         return
-    mask = None if problem.mask is None else np.asarray(problem.mask)
-    sites = () if problem.num_sites == 1 else (problem.num_sites,)
     rng = np.random.default_rng(0)
-    starts = random_matchings(num, (*sites, *problem.shape), mask, rng)
+    if partial.is_partial(problem):
+        starts = partial.random_matchings(num, problem, rng)
+    else:
+        mask = None if problem.mask is None else np.asarray(problem.mask)
+        sites = () if problem.num_sites == 1 else (problem.num_sites,)
+        starts = random_matchings(num, (*sites, *problem.shape), mask, rng)
     kept, memory.left = memory.left, min(memory.left, budget)
     granted = memory.left
     hill_climb(memory, starts, hood)

@@ -49,7 +49,7 @@ def run(task: Task, context: Context) -> Posterior:
         return Posterior.from_exact(ExactLaw(**task.linear.arguments(), max_size=max_size))
     perms = list_all(task.problem)
     values = log_densities(task.problem, perms)
-    return _tabulated(task, perms, values, num_evaluations=len(perms))
+    return tabulated(task, perms, values, num_evaluations=len(perms))
 
 
 def affordable(task: Task) -> bool:
@@ -139,7 +139,7 @@ def _programme_is_affordable(arguments: Mapping[str, Any], budget: float) -> boo
     return seconds <= _AFFORDABLE_SECONDS * budget
 
 
-def _tabulated(task: Task, perms: np.ndarray, values: np.ndarray, **fields: Any) -> Posterior:
+def tabulated(task: Task, perms: np.ndarray, values: np.ndarray, **fields: Any) -> Posterior:
     """The posterior of all matchings of the reduced problem and their log densities."""
     if not (values > -np.inf).any():
         raise ValueError("the log density must be finite for some matching, got -inf for all.")
@@ -195,7 +195,7 @@ def _mixture_of_laws(
         log_joint = grid.log_weights + grid.log_likelihoods
         values = [law.log_prob(full) + term for law, term in zip(laws, log_joint, strict=True)]
         total = np.logaddexp.reduce(values)
-        return _tabulated(task, perms, total, latents=latents, num_evaluations=len(laws))
+        return tabulated(task, perms, total, latents=latents, num_evaluations=len(laws))
     draws = [law.sample(num, rng) for law, num in zip(laws, counts, strict=True) if num]
     summaries = [law.summary() for law in laws]
     mixed: dict[str, Any] = {
@@ -236,4 +236,4 @@ def _mixture_of_tables(task: Task, name: str, prior: Any, rng: np.random.Generat
     cells = rng.choice(len(grid.values), size=_NUM_DRAWS, p=grid.posterior)
     latents = {name: grid.latent(cells, rng)}
     evaluations = len(perms) * len(grid.values)
-    return _tabulated(task, perms, total, latents=latents, num_evaluations=evaluations)
+    return tabulated(task, perms, total, latents=latents, num_evaluations=evaluations)

@@ -14,7 +14,7 @@ import numpy as np
 from permvi import assignment
 from permvi._methods.audit import audited
 from permvi._methods.context import Context
-from permvi._methods.exact import _tabulated as tabulated
+from permvi._methods.exact import tabulated
 from permvi._methods.refusals import (
     linear_scores,
     refuse_latents,
@@ -23,7 +23,7 @@ from permvi._methods.refusals import (
     refuse_rectangular,
     refuse_sites,
 )
-from permvi._methods.scaling import _restore as restore_marginals
+from permvi._methods.scaling import restore_marginals
 from permvi._task import Task
 from permvi.inference.exact.problem import positive_int
 from permvi.inference.fourier import ScoresFit, filter_scores, inverse_transform

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from permvi._methods.context import Context
-from permvi._methods.refusals import refuse_latents, refuse_partial
+from permvi._methods.refusals import refuse_latents
 from permvi._methods.relaxed import posterior_of
 from permvi._methods.stacking import alike, stack
 from permvi._task import Task
@@ -49,7 +49,6 @@ def _fit(tasks: Sequence[Task], context: Context) -> list[Posterior]:
 def stack_problems(tasks: Sequence[Task], method: str) -> RelaxedProblem:
     """Problems of one shape with an axis in front, squared and with pruned masks."""
     for task in tasks:
-        refuse_partial(task, method)
         refuse_latents(task, method)
         if task.problem.log_density is None or not task.problem.traceable:
             raise ValueError(

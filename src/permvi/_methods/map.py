@@ -1,8 +1,9 @@
 """Method "map": the most probable matching, and nothing about how probable the others are.
 
-Linear models need one assignment. Models with the hook ``quadratic`` are searched by Frank-Wolfe
-and tabu search on their matrices, without the model itself; all others by climbing on evaluations
-of their density.
+Linear models need one assignment, in which every item has a label of its own for being unmatched
+where it may be that. Models with the hook ``quadratic`` whose items are all matched are searched by
+Frank-Wolfe and tabu search on their matrices, without the model itself; all others by climbing on
+evaluations of their density.
 """
 
 import dataclasses
@@ -22,8 +23,10 @@ from permvi.inference.map import (
     Quadratic,
     solve_density,
     solve_linear,
+    solve_linear_partial,
     solve_quadratic,
 )
+from permvi.inference.partial import grounded, is_partial
 from permvi.models.protocol import optional
 from permvi.posterior import Diagnostics, Posterior
 
@@ -44,9 +47,8 @@ def run(task: Task, context: Context) -> Posterior:
     start from as well; with sites (S, n) or (k, S, n).
 
     Raises:
-        ValueError: The model has other latents or is partial, or no finite density was found.
+        ValueError: The model has other latents, or no finite density was found.
     """
-    refusals.refuse_partial(task, context.method)
     refusals.refuse_latents(task, context.method)
     settings = dict(context.options)
     starts = _starts(task, settings.pop("start", None))
@@ -79,10 +81,13 @@ def _search(
 ) -> MapResult:
     problem = task.problem
     mask = None if problem.mask is None else np.asarray(problem.mask)
+    if problem.scores is not None and is_partial(problem):
+        return solve_linear_partial(grounded(problem), float(problem.constant))
     if problem.scores is not None:
         scores = refusals.linear_scores(task, "map")
         return solve_linear(scores, mask, float(problem.constant))
-    quadratic = quadratic_of(task)
+    # Where items may stay unmatched there is more to a density than its quadratic form.
+    quadratic = None if is_partial(problem) else quadratic_of(task)
     if quadratic is not None:
         return solve_quadratic(quadratic, mask, options, rng, starts)
     return solve_density(problem, lambda perms: log_densities(problem, perms), options, rng, starts)
@@ -127,6 +132,8 @@ def _starts(task: Task, start: Any) -> np.ndarray | None:
 def _is_the_only_one(task: Task) -> bool:
     """Whether the (pruned) mask leaves a single matching."""
     problem = task.problem
+    if is_partial(problem):
+        return False
     if problem.mask is None:
         return problem.shape == (1, 1)
     pairs = np.asarray(problem.mask).sum(axis=(-2, -1))

@@ -13,12 +13,18 @@ import numpy as np
 
 from permvi._methods.context import Context
 from permvi._methods.gumbel_sinkhorn import refuse_infinite, stack_problems
-from permvi._methods.refusals import refuse_latents, refuse_partial
+from permvi._methods.refusals import refuse_latents
 from permvi._methods.relaxed import posterior_of
 from permvi._methods.stacking import alike
 from permvi._task import Task
 from permvi.inference.gumbel_sinkhorn import PathwiseResult
-from permvi.inference.naive import NaiveOptions, draw_categorical_rows, fit_naive
+from permvi.inference.naive import (
+    NaiveOptions,
+    draw_categorical_rows,
+    draw_partial_rows,
+    fit_naive,
+)
+from permvi.inference.partial import grounded, is_partial
 from permvi.posterior import Posterior
 
 OPTIONS = tuple(field.name for field in dataclasses.fields(NaiveOptions))
@@ -42,7 +48,6 @@ def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
 
 
 def _linear(task: Task, context: Context) -> Posterior:
-    refuse_partial(task, context.method)
     refuse_latents(task, context.method)
     options = NaiveOptions(**context.options)
     problem = task.problem
@@ -52,10 +57,13 @@ def _linear(task: Task, context: Context) -> Posterior:
     if problem.mask is not None:
         masks = np.broadcast_to(np.asarray(problem.mask), shape)
     rng = np.random.default_rng(context.seed)
-    drawn = [
-        draw_categorical_rows(scores, mask, options.num_draws, rng)
-        for scores, mask in zip(tables, masks, strict=True)
-    ]
+    if is_partial(problem):
+        drawn = [draw_partial_rows(table, options.num_draws, rng) for table in grounded(problem)]
+    else:
+        drawn = [
+            draw_categorical_rows(scores, mask, options.num_draws, rng)
+            for scores, mask in zip(tables, masks, strict=True)
+        ]
     draws = np.stack([perms for perms, _ in drawn], axis=1)
     rows = np.stack([probs for _, probs in drawn])
     frequencies = np.stack([(draws == j).mean(axis=0) for j in range(shape[2])], axis=-1)

@@ -84,7 +84,7 @@ _METHODS = {
                 needs="a JAX density of relaxed matrices",
                 gives="draws, a bound on the evidence",
                 masks=True,
-                partial=False,
+                partial=True,
                 cost="O(n^3) per step and sample",
                 reference="Linderman et al. 2018, section 3.2",
             ),
@@ -128,11 +128,23 @@ _METHODS = {
         ),
         (
             MethodInfo(
+                name="sparse",
+                needs="linear scores, best with few allowed pairs per item",
+                gives="marginals and draws, exact in small blocks; exact or a bound on evidence",
+                masks=True,
+                partial=True,
+                cost="O(candidates) per step; 10,000 steps per item",
+                reference="Sandvik and Moessner 2006; Bayati and Nair 2006",
+            ),
+            "sparse",
+        ),
+        (
+            MethodInfo(
                 name="map",
                 needs="any density on permutations; best if linear or quadratic",
                 gives="the most probable matching",
                 masks=True,
-                partial=False,
+                partial=True,
                 cost="O(n^3) per step and restart",
                 reference="Kuhn 1955; Vogelstein et al. 2015; Taillard 1991",
             ),
@@ -144,7 +156,7 @@ _METHODS = {
                 needs="linear scores",
                 gives="approximate marginals and a bound on the evidence",
                 masks=True,
-                partial=False,
+                partial=True,
                 cost="O(n^2) per step",
                 reference="Sinkhorn 1964; Linial et al. 2000",
             ),
@@ -156,7 +168,7 @@ _METHODS = {
                 needs="linear scores",
                 gives="approximate marginals and a bound on the evidence",
                 masks=True,
-                partial=False,
+                partial=True,
                 cost="O(n^2) per step",
                 reference="Chertkov et al. 2008; Vontobel 2013",
             ),
@@ -168,7 +180,7 @@ _METHODS = {
                 needs="a JAX density of relaxed matrices",
                 gives="draws, a bound on the evidence",
                 masks=True,
-                partial=False,
+                partial=True,
                 cost="O(n^2) per step and sample",
                 reference="Mena et al. 2018",
             ),
@@ -180,7 +192,7 @@ _METHODS = {
                 needs="a JAX density of relaxed matrices, or linear scores",
                 gives="marginals of independent rows",
                 masks=True,
-                partial=False,
+                partial=True,
                 cost="O(n^2) per step and sample",
                 reference="Linderman et al. 2018, section 5",
             ),
@@ -198,14 +210,103 @@ _METHODS = {
             ),
             "mallows",
         ),
+        (
+            MethodInfo(
+                name="vmf",
+                needs="any density on permutations",
+                gives="draws of a von Mises-Fisher distribution, rounded; a bound on the evidence",
+                masks=False,
+                partial=False,
+                cost="O(n^3) per draw; no evaluations if linear",
+                reference="Plis et al. 2011",
+            ),
+            "vmf",
+        ),
+        (
+            MethodInfo(
+                name="fourier",
+                needs="linear scores",
+                gives="band-limited marginals and a bound on the evidence; exact up to 6 items",
+                masks=False,
+                partial=False,
+                cost="O(n^5) at order 1, O(n^8) at order 2",
+                reference="Kondor et al. 2007; Huang et al. 2009",
+            ),
+            "fourier",
+        ),
+        (
+            MethodInfo(
+                name="plackett_luce",
+                needs="any density on permutations that is positive everywhere",
+                gives="draws and exact probabilities of a Plackett-Luce model",
+                masks=False,
+                partial=False,
+                cost="O(n log n) per draw; 25,600 evaluations",
+                reference="Luce 1959; Plackett 1975",
+            ),
+            "plackett_luce",
+        ),
+        (
+            MethodInfo(
+                name="importance",
+                needs="any density on permutations; best if linear",
+                gives="weighted draws, an unbiased evidence estimate and its standard error",
+                masks=True,
+                partial=True,
+                cost="O(n^3) and one evaluation per particle",
+                reference="Harrison and Miller 2013; Del Moral et al. 2006",
+            ),
+            "importance",
+        ),
+        (
+            MethodInfo(
+                name="perturb_and_map",
+                needs="linear scores",
+                gives="draws, a bound on the evidence",
+                masks=True,
+                partial=False,
+                cost="O(n^3) per draw",
+                reference="Papandreou and Yuille 2011; Li et al. 2013",
+            ),
+            "perturb_and_map",
+        ),
+        (
+            MethodInfo(
+                name="convex",
+                needs="linear scores or a quadratic form",
+                gives="a matching, and a bound on the log density of all others",
+                masks=True,
+                partial=False,
+                cost="O(n^3) per step",
+                reference="Lim and Wright 2014",
+            ),
+            "convex",
+        ),
+        (
+            MethodInfo(
+                name="collapsed",
+                needs="recordings of shared dynamics (models.SharedDynamics)",
+                gives="draws with the weights integrated out, a bound on the evidence",
+                masks=True,
+                partial=False,
+                cost="O(n^3) per step of a search; O(degree^3) per move of a chain",
+                reference="Linderman et al. 2018, section 5.2; Vogelstein et al. 2015",
+            ),
+            "collapsed",
+        ),
     )
 }
 AUTO = "auto"
+# Methods that know one kind of model, which are no choice for any other.
+_OF_ONE_MODEL = ("collapsed",)
 
 
 def methods() -> MethodTable:
-    """The methods that ``fit`` knows by name, beside "auto"."""
-    return MethodTable(info for info, _ in _METHODS.values())
+    """The methods that ``fit`` knows by name, beside "auto" and those for one kind of model.
+
+    These are "collapsed", for `permvi.models.SharedDynamics`.
+    """
+    return MethodTable(info for name, (info, _) in _METHODS.items() if name not in _OF_ONE_MODEL)
 
 
 def names() -> list[str]:

@@ -19,9 +19,10 @@ from scipy.special import expit
 from permvi import transforms
 from permvi._methods.audit import audited
 from permvi._methods.context import Context
-from permvi._methods.refusals import linear_scores, refuse_latents, refuse_partial
+from permvi._methods.refusals import linear_scores, refuse_latents
 from permvi._reduction import Reduction
 from permvi._task import Task
+from permvi.inference.partial import is_partial
 from permvi.inference.scaling import (
     SquareProblem,
     log_bethe,
@@ -70,7 +71,8 @@ def run(task: Task, context: Context) -> Posterior:
 
 def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
     """Approximate problems of one shape in one vmapped call; None if their shapes differ."""
-    if len({(task.problem.shape, task.problem.num_sites) for task in tasks}) > 1:
+    problems = [task.problem for task in tasks]
+    if len({(one.shape, one.num_sites, is_partial(one)) for one in problems}) > 1:
         return None
     return _approximate(tasks, context)
 
@@ -89,15 +91,20 @@ def _approximate(tasks: Sequence[Task], context: Context) -> list[Posterior]:
 
 def _squares(task: Task, method: str) -> list[SquareProblem]:
     """Each site as a permanent."""
-    refuse_partial(task, method)
     refuse_latents(task, method)
     problem = task.problem
-    shape = (problem.num_sites, *problem.shape)
-    scores = linear_scores(task, method).reshape(shape)
-    if problem.mask is None:
-        return [square_problem(site) for site in scores]
-    masks = np.broadcast_to(np.asarray(problem.mask), shape)
-    return [square_problem(site, mask) for site, mask in zip(scores, masks, strict=True)]
+    S, (n, m) = problem.num_sites, problem.shape
+    scores = linear_scores(task, method).reshape(S, n, m)
+    given = (
+        (problem.mask, (S, n, m)),
+        (problem.row_unmatched, (S, n)),
+        (problem.col_unmatched, (S, m)),
+    )
+    constraints = (
+        [None] * S if array is None else np.broadcast_to(np.asarray(array), shape)
+        for array, shape in given
+    )
+    return [square_problem(*site) for site in zip(scores, *constraints, strict=True)]
 
 
 def _sinkhorn(scores: np.ndarray, context: Context) -> list[_Scaled]:
@@ -166,7 +173,7 @@ def _posterior(
     best = np.stack([square.best for square in squares])
     if len(solved) == 1:
         parts, best = (array[0] for array in parts), best[0]
-    marginals = _restore(task.reduction, Marginals(*parts))
+    marginals = restore_marginals(task.reduction, Marginals(*parts))
     constant = float(task.problem.constant)
     exact = all(square.settled for square in squares)
     posterior = Posterior(
@@ -203,7 +210,7 @@ def _diagnose(scaled: list[_Scaled], upper: float, method: str, *, exact: bool) 
     return Diagnostics("check", tuple(reasons), converged=converged, extras=extras)
 
 
-def _restore(reduction: Reduction | None, found: Marginals) -> Marginals:
+def restore_marginals(reduction: Reduction | None, found: Marginals) -> Marginals:
     """Marginals of the reduced problem with the known pairs in their places."""
     if reduction is None:
         return found

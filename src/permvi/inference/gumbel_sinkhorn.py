@@ -14,7 +14,6 @@ Permutations are drawn in the limit of zero temperature, the *Gumbel-Matching* d
 """
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -126,9 +125,7 @@ class _RelaxedElbo:
         )
         noise = jax.random.gumbel(key, (self.num_samples, *log_alpha.shape), log_alpha.dtype)
         X = transforms.sinkhorn((log_alpha + noise) / tau, self.sinkhorn_steps, problem.mask)
-        n, m = problem.shape
-        X = X[..., :n, :m] if problem.num_sites > 1 else X[:, 0, :n, :m]
-        values = jax.vmap(functools.partial(problem.log_density, problem.data))(X)
+        values = jax.vmap(problem.value)(X)
         divergence = noise_divergence(log_alpha, tau, numbers.prior_temperature)
         if problem.mask is not None:
             divergence = jnp.where(problem.mask, divergence, 0.0)
@@ -163,7 +160,7 @@ def fit_gumbel_sinkhorn(
     options = options or GumbelSinkhornOptions()
     key_start, key_fit, key_draw = jax.random.split(rng_key, 3)
     num_problems = jax.tree.leaves(problems)[0].shape[0]
-    size = max(problems.shape)
+    size = problems.size
     shape = (num_problems, options.num_restarts, problems.num_sites, size, size)
     ascent = ascend(
         _RelaxedElbo(options.num_samples, options.sinkhorn_steps),
@@ -207,7 +204,7 @@ def draw_matchings(
     """Draws (..., num, S, n) of the Gumbel-Matching distribution of (..., S, N, N) parameters.
 
     Args:
-        log_alpha: The parameters of squares of size N = max(n, m).
+        log_alpha: The parameters of squares of size N.
         rng_key: A JAX random key.
         num: How many.
         mask: (N, N) or (S, N, N), True where allowed, or None.

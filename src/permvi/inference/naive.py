@@ -24,6 +24,7 @@ from scipy.special import softmax
 from permvi import assignment
 from permvi.distributions._arguments import positive_int
 from permvi.inference.gumbel_sinkhorn import PathwiseResult, pathwise_result
+from permvi.inference.partial import complete
 from permvi.inference.pathwise import Progress, ascend
 from permvi.inference.vi.prepare import RelaxedProblem
 
@@ -81,9 +82,8 @@ class _RelaxedElbo:
         del fraction
         allowed = _allowed_rows(problem)
         a = concentration(raw)
-        X = _dirichlet(key, a, allowed, self.num_samples)[..., : problem.shape[1]]
-        X = X if problem.num_sites > 1 else X[:, 0]
-        values = jax.vmap(functools.partial(problem.log_density, problem.data))(X)
+        X = _dirichlet(key, a, allowed, self.num_samples)
+        values = jax.vmap(problem.value)(X)
         return jnp.mean(values) - jnp.sum(dirichlet_divergence(a, prior, allowed))
 
 
@@ -127,7 +127,7 @@ def fit_naive(
     key_start, key_fit, key_draw = jax.random.split(rng_key, 3)
     num_problems = jax.tree.leaves(problems)[0].shape[0]
     n, m = problems.shape
-    shape = (num_problems, options.num_restarts, problems.num_sites, n, max(n, m))
+    shape = (num_problems, options.num_restarts, problems.num_sites, n, problems.size)
     ascent = ascend(
         _RelaxedElbo(options.num_samples),
         options.start_spread * jax.random.normal(key_start, shape),
@@ -144,7 +144,8 @@ def fit_naive(
         allowed = np.asarray(_allowed_rows(problem))
         a = concentration(ascent.params[b])
         X = _draw(jax.random.fold_in(key_draw, b), a, allowed, options.num_draws)
-        perms = nearest_matchings(np.moveaxis(np.asarray(X), 0, 1), allowed, m)
+        square = allowed if problem.row_alone is None else np.asarray(problem.mask)
+        perms = nearest_matchings(np.moveaxis(np.asarray(X), 0, 1), square, m)
         best = int(ascent.best[b])
         weights = np.where(allowed, np.asarray(a[best], np.float64), 0.0)
         means.append((weights / weights.sum(axis=-1, keepdims=True))[..., :m])
@@ -185,26 +186,64 @@ def draw_categorical_rows(
     log_weights = np.where(allowed, wide, -np.inf)
     # The columns that stand for being left over share one log weight of zero.
     log_weights[:, m:] -= np.log(max(n - m, 1))
+    return _rounded_rows(log_weights, allowed, m, num, rng)
+
+
+def draw_partial_rows(
+    table: np.ndarray, num: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Independent rows of a linear model whose rows and columns may stay unmatched.
+
+    A row that takes a column saves what that would weigh unmatched, which rows know of each column
+    even though they know nothing of each other.
+
+    Args:
+        table: (n+1, m+1) grounded log weights, see `permvi.inference.partial.grounded`.
+        num: How many draws.
+        rng: A NumPy generator.
+
+    Returns:
+        As `draw_categorical_rows`; what a row lacks of one is the probability of its being alone.
+    """
+    n, m = table.shape[0] - 1, table.shape[1] - 1
+    square = complete(table)
+    allowed = assignment.prune_mask(np.isfinite(square))
+    log_weights = np.where(allowed[:n], square[:n], -np.inf)
+    # Columns that have to be matched are so in every matching.
+    log_weights[:, :m] -= np.where(np.isfinite(table[n, :m]), table[n, :m], 0.0)
+    return _rounded_rows(log_weights, allowed, m, num, rng)
+
+
+def _rounded_rows(
+    log_weights: np.ndarray, allowed: np.ndarray, m: int, num: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of rows with log weights (n, N), as matchings, and their first m probabilities."""
+    n, size = log_weights.shape
     probs = softmax(log_weights, axis=1)
     cumulative = np.cumsum(probs, axis=1)
     uniforms = rng.random((num, n, 1)) * cumulative[:, -1:]
     columns = (uniforms >= cumulative).sum(axis=-1)
-    X = np.eye(wide.shape[1])[columns]
+    X = np.eye(size)[columns]
     # Among permutations that are equally near the more probable one.
     X = X + probs / (2 * n)
     return nearest_matchings(X, allowed, m), probs[:, :m]
 
 
 def nearest_matchings(X: np.ndarray, allowed: np.ndarray, num_cols: int) -> np.ndarray:
-    """The matchings nearest to matrices (..., n, N); columns from ``num_cols`` on are none."""
-    perms = np.asarray(assignment.solve(X, np.broadcast_to(allowed, X.shape)))
+    """The matchings nearest to matrices (..., n, N); columns from ``num_cols`` on are none.
+
+    Rows of ``allowed`` beyond the n of X, if there are any, take what is left.
+    """
+    n, more = X.shape[-2], allowed.shape[-2] - X.shape[-2]
+    square = np.pad(X, [(0, 0)] * (X.ndim - 2) + [(0, more), (0, 0)])
+    perms = np.asarray(assignment.solve(square, np.broadcast_to(allowed, square.shape)))[..., :n]
     return np.where(perms < num_cols, perms, -1)
 
 
 def _allowed_rows(problem: RelaxedProblem) -> jax.Array:
     """(S, n, N) the entries that a row of the problem may use."""
-    n, m = problem.shape
-    shape = (problem.num_sites, n, max(n, m))
+    n = problem.shape[0]
+    shape = (problem.num_sites, n, problem.size)
     if problem.mask is None:
         return jnp.ones(shape, bool)
     return jnp.broadcast_to(problem.mask[..., :n, :], shape)

@@ -6,4 +6,5 @@ from permvi.inference.map.quadratic import Quadratic as Quadratic
 from permvi.inference.map.result import MapResult as MapResult
 from permvi.inference.map.solve_density import solve_density as solve_density
 from permvi.inference.map.solve_linear import solve_linear as solve_linear
+from permvi.inference.map.solve_linear import solve_linear_partial as solve_linear_partial
 from permvi.inference.map.solve_quadratic import solve_quadratic as solve_quadratic

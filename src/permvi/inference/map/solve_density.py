@@ -13,6 +13,8 @@ from permvi.inference.map.neighbours import Neighbourhood
 from permvi.inference.map.options import MapOptions
 from permvi.inference.map.result import MapResult
 from permvi.inference.map.starts import random_matchings, relaxed_starts
+from permvi.inference.partial import is_partial
+from permvi.inference.partial import random_matchings as random_partial
 from permvi.inference.problem import Problem
 
 _MAX_EVALUATIONS = {True: 200_000, False: 20_000}
@@ -32,11 +34,11 @@ def solve_density(
 ) -> MapResult:
     """The best matching found of a density that can only be evaluated, or differentiated as well.
 
-    Where the density of relaxed matchings has a gradient, half of the restarts begin where
-    Frank-Wolfe ends; all others begin at random matchings. Then they climb by swaps, several sites
-    in turn. Unless ``polish`` is "swap", each is then shaken by random swaps and climbs again, and
-    returns if it ends lower, until the best value has not risen for a few rounds (iterated local
-    search: Lourenço, Martin and Stützle 2003).
+    Where the density of relaxed matchings has a gradient and all items are matched, half of the
+    restarts begin where Frank-Wolfe ends; all others begin at random matchings. Then they climb by
+    swaps, several sites in turn. Unless ``polish`` is "swap", each is then shaken by random swaps
+    and climbs again, and returns if it ends lower, until the best value has not risen for a few
+    rounds (iterated local search: Lourenço, Martin and Stützle 2003).
 
     Args:
         problem: For its shape, mask and relaxed density.
@@ -56,7 +58,8 @@ def solve_density(
     given = [] if starts is None else [starts]
     num = max(1, min(options.num_restarts, budget // _climb_length(shape)))
     spent = 0
-    if problem.log_density is not None and problem.traceable:
+    partial = is_partial(problem)
+    if problem.log_density is not None and problem.traceable and not partial:
         relaxed = relaxed_starts((num + 1) // 2, shape, mask, rng)
         density = _Relaxed(problem, len(relaxed))
         ascent = frank_wolfe(density.gradient, density.line_search, relaxed, mask, options.max_iter)
@@ -64,13 +67,18 @@ def solve_density(
         given.append(ascent.perms)
         num //= 2
     if num:
-        given.append(random_matchings(num, shape, mask, rng))
+        given.append(
+            random_partial(num, problem, rng)
+            if partial
+            else random_matchings(num, shape, mask, rng)
+        )
     perms = np.concatenate(given)
     if options.polish == "none":
         values = log_density_batch(perms)
         best = perms[np.argmax(values)]
         return MapResult(best, values, spent + len(perms), optimal=False, finished=False)
-    hood = Neighbourhood(np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape))
+    allowed = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+    hood = Neighbourhood(allowed, partial=partial)
     memory = Memory(log_density_batch, max(len(perms), budget))
     ends, finished = hill_climb(memory, perms, hood)
     if options.polish == "tabu":

@@ -19,7 +19,7 @@ class Drawn(NamedTuple):
     """Draws from every fit; all leaves have the shape (problems, restarts, draws, ...).
 
     Attributes:
-        perms: (..., S, n) integers, -1 for the rows that are left over if n > m.
+        perms: (..., S, n) integers, -1 for the rows that are left over.
         distance: (..., S) root mean square distance of the rows of X from those of the permutation.
         latents: The other latents by name.
         relaxed: (..., S, N, N), or None if they are not to be kept.
@@ -51,7 +51,7 @@ def draw_permutations(
     ``params`` have problems and restarts in front.
     """
     fits = jax.tree.leaves(params)[0].shape[:2]
-    per_draw = fits[0] * fits[1] * problems.num_sites * max(problems.shape) ** 2
+    per_draw = fits[0] * fits[1] * problems.num_sites * problems.size**2
     num = min(num_draws, max(1, _NUMBERS_AT_ONCE // per_draw))
     parts = []
     for part in range(-(-num_draws // num)):

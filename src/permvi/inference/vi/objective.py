@@ -104,13 +104,10 @@ def relaxed_model(
     problem: RelaxedProblem, numbers: Numbers, temperature: Any, *, config: Config
 ) -> None:
     """The relaxed joint density."""
-    size = max(problem.shape)
     with numpyro.plate("sites", problem.num_sites):
-        X = numpyro.sample(SITE, VertexPrior(size, numbers.prior_width, problem.mask))
+        X = numpyro.sample(SITE, VertexPrior(problem.size, numbers.prior_width, problem.mask))
     latents = {name: numpyro.sample(name, prior) for name, prior in problem.latents.items()}
-    n, m = problem.shape
-    X = X[:, :n, :m] if problem.num_sites > 1 else X[0, :n, :m]
-    numpyro.factor("log_density", problem.log_density(problem.data, X, **latents))
+    numpyro.factor("log_density", problem.value(X, **latents))
 
 
 def relaxed_guide(
@@ -118,7 +115,7 @@ def relaxed_guide(
 ) -> None:
     """The variational distribution. All parameters are real, so that none needs a transform."""
     family = FAMILIES[config.family]
-    size = max(problem.shape) - family.num_missing
+    size = problem.size - family.num_missing
     shape = (problem.num_sites, size, size)
 
     def start(key: jax.Array) -> jax.Array:

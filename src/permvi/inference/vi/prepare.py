@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi import assignment
+from permvi.inference.partial import complete, is_partial
 from permvi.inference.problem import Problem
 from permvi.inference.vi.families import FAMILIES
 
@@ -16,19 +17,56 @@ from permvi.inference.vi.families import FAMILIES
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class RelaxedProblem:
-    """The part of a `Problem` that a relaxed ELBO uses.
+    r"""The part of a `Problem` that a relaxed ELBO uses, as a square of ``size`` rows and columns.
 
-    ``mask`` belongs to a square matrix of size max(n, m). Rows or columns beyond (n, m) match
-    anything at no cost and are not shown to the density: every matching of the corner extends to
-    equally many permutations, so the posterior is the same.
+    The problem is the (n, m) corner of the square. Where all items are matched, the size is
+    max(n, m) and rows or columns beyond the corner match anything at no cost: every matching of the
+    corner extends to \|n - m\|! permutations. Where items may stay unmatched, the size is n + m,
+    column m + i belongs to row i alone, and rows from n on take whatever columns are left, but for
+    those that have to be matched: every partial matching extends to m! permutations. So in both
+    cases the posterior is the same as without the extension.
+
+    Attributes:
+        data: What ``log_density`` takes first.
+        mask: (size, size) or (S, size, size) booleans, pruned, or None.
+        row_alone: (n,) or (S, n) log weights of unmatched rows, zero where they have to be matched;
+            None where all items are matched.
+        col_alone: (m,) or (S, m) the same for columns.
+        latents: Priors of other latents by name.
+        log_density: Of the (n, m) corner.
+        shape: (n, m).
+        num_sites: S.
     """
 
     data: Any
-    mask: jax.Array | None
+    mask: Any
+    row_alone: Any
+    col_alone: Any
     latents: dict[str, Any]
     log_density: Callable[..., jax.Array] = dataclasses.field(metadata={"static": True})
     shape: tuple[int, int] = dataclasses.field(metadata={"static": True})
     num_sites: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def size(self) -> int:
+        """The number of rows and columns of the square."""
+        return max(self.shape) if self.row_alone is None else sum(self.shape)
+
+    def value(self, X: jax.Array, **latents: Any) -> jax.Array:
+        """The log density of one relaxed square (S, size, size) or of its first n rows.
+
+        Columns weigh ``col_alone`` as far as the n rows leave them, so that rows know what taking
+        a column saves even where nothing makes columns sum to one.
+        """
+        n, m = self.shape
+        corner = X[..., :n, :m]
+        inner = corner if self.num_sites > 1 else corner[0]
+        total = self.log_density(self.data, inner, **latents)
+        if self.row_alone is None:
+            return total
+        alone = jnp.diagonal(X[..., :n, m : m + n], axis1=-2, axis2=-1)
+        left = 1.0 - jnp.sum(corner, axis=-2)
+        return total + jnp.sum(self.row_alone * alone) + jnp.sum(self.col_alone * left)
 
 
 def prepare(problem: Problem, family: str) -> RelaxedProblem:
@@ -42,18 +80,28 @@ def prepare(problem: Problem, family: str) -> RelaxedProblem:
             f"problem must have a log density that JAX can differentiate in X for {family}, got "
             "one that is only known on permutations or is no JAX function; try method='mcmc'."
         )
-    if problem.row_unmatched is not None or problem.col_unmatched is not None:
+    if is_partial(problem) and not FAMILIES[family].masks:
         raise ValueError(
             f"problem must match every item for {family}, got a partial matching problem; "
-            "try method='exact' or 'mcmc'."
+            "try method='rounding' or 'exact'."
         )
     if problem.mask is not None and not FAMILIES[family].masks:
         raise ValueError(
             f"problem must have no mask for {family}, got one; method='rounding' honours masks."
         )
+    mask = None if problem.mask is None else np.asarray(problem.mask)
+    row_alone, col_alone = None, None
+    if is_partial(problem):
+        row_alone, col_alone = _alone(problem)
+        mask = _partial_mask(mask, row_alone, col_alone)
+        row_alone, col_alone = (np.where(np.isinf(a), 0.0, a) for a in (row_alone, col_alone))
+    elif mask is not None:
+        mask = _square_mask(mask, problem.shape)
     prepared = RelaxedProblem(
         problem.data,
-        None if problem.mask is None else _square_mask(np.asarray(problem.mask), problem.shape),
+        mask,
+        row_alone,
+        col_alone,
         dict(problem.latents),
         problem.log_density,
         problem.shape,
@@ -67,3 +115,27 @@ def _square_mask(mask: np.ndarray, shape: tuple[int, int]) -> Any:
     size = max(shape)
     padding = [(0, 0)] * (mask.ndim - 2) + [(0, size - length) for length in shape]
     return assignment.prune_mask(np.pad(mask, padding, constant_values=True))
+
+
+def _alone(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """(..., n) and (..., m) log weights of staying unmatched; a side without any has to match.
+
+    Unless that is the longer side: its surplus is left over at no cost.
+    """
+    n, m = problem.shape
+    row, col = problem.row_unmatched, problem.col_unmatched
+    if row is None:
+        row = np.full((*np.asarray(col).shape[:-1], n), 0.0 if n > m else -np.inf)
+    if col is None:
+        col = np.full((*np.asarray(row).shape[:-1], m), 0.0 if m > n else -np.inf)
+    return np.asarray(row, np.float64), np.asarray(col, np.float64)
+
+
+def _partial_mask(mask: np.ndarray | None, row: np.ndarray, col: np.ndarray) -> np.ndarray:
+    """(..., n+m, n+m) what the square of a partial problem allows, pruned."""
+    n, m = row.shape[-1], col.shape[-1]
+    tables = np.zeros((*row.shape[:-1], n + 1, m + 1))
+    if mask is not None:
+        tables[..., :n, :m] = np.where(mask, 0.0, -np.inf)
+    tables[..., :n, m], tables[..., n, :m] = row, col
+    return assignment.prune_mask(np.isfinite(complete(tables)))

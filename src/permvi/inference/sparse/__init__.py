@@ -1,0 +1,8 @@
+"""Sparse linear matching problems of thousands of items: exact blocks, beliefs and chains."""
+
+from permvi.inference.sparse.problem import SparseProblem as SparseProblem
+from permvi.inference.sparse.solve import SparseOptions as SparseOptions
+from permvi.inference.sparse.solve import SparseResult as SparseResult
+from permvi.inference.sparse.solve import solve_sparse as solve_sparse
+
+__all__ = ["SparseOptions", "SparseProblem", "SparseResult", "solve_sparse"]
