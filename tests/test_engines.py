@@ -42,6 +42,7 @@ def test_the_committed_results_keep_their_limits():
     assert verdicts["trusted_are_right"]["setting"]["fits"] >= 100
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::permvi.FitWarning")
 def test_a_small_run_of_the_multimodal_section():
     found = list(engines.multimodal(quick=True))

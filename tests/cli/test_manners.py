@@ -1,5 +1,6 @@
 """How the commands answer mistakes, interrupts and closed pipes."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -141,7 +142,12 @@ def test_ctrl_c(tmp_path):
     fifo = tmp_path / "table.csv"
     os.mkfifo(fifo)
     process = subprocess.Popen(
-        [str(SCRIPT), "match", str(fifo)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [str(SCRIPT), "match", str(fifo)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Tests that run in the background of a script inherit that the signal is ignored.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     # Opening waits for the command to open it too, which then reads until this end is closed.
     with fifo.open("w") as file:

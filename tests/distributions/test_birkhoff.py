@@ -92,6 +92,7 @@ def uniform_model(n):
     numpyro.sample("X", dist.ImproperUniform(birkhoff, (), (n, n)))
 
 
+@pytest.mark.slow
 def test_nuts_samples_the_uniform_law_of_the_polytope():
     """Uniform on B_2: x_11 ~ U(0, 1). On B_3: all means 1/3, by symmetry of rows and columns.
 
@@ -111,6 +112,7 @@ def test_nuts_samples_the_uniform_law_of_the_polytope():
             assert abs(squares.mean() - 1 / 3) <= 4 * squares.std() / np.sqrt(ess)
 
 
+@pytest.mark.slow
 def test_svi_fits_a_doubly_stochastic_site(rng):
     """A mixing matrix seen through noise: the posterior mean is near the truth."""
     truth, _ = transforms.stick_breaking(jnp.asarray(rng.normal(size=(3, 3))))

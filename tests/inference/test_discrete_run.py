@@ -84,6 +84,7 @@ def test_all_corrections_agree_with_the_exact_answer(method, correction):
     assert posterior.log_evidence <= exact.log_evidence + 4 * (posterior.log_evidence_se or 0.01)
 
 
+@pytest.mark.slow
 def test_a_black_box_on_the_host_is_recognised_as_linear():
     scores = np.random.default_rng(3).normal(size=(5, 5))
     calls = []
@@ -193,6 +194,7 @@ def test_many_fits_are_the_same_as_single_ones_in_kind():
         assert hellinger(posterior, exact) < 0.04
 
 
+@pytest.mark.slow
 def test_independent_fits_are_compared():
     model = points(9, 0.6, 0)
     one = fit(model, max_evaluations=3000)

@@ -89,6 +89,7 @@ def subsampled(scores):
         numpyro.factor("match", jnp.sum(X * scores[index], axis=(-2, -1)))
 
 
+@pytest.mark.slow
 def test_masks_and_subsampled_plates_without_other_latents():
     guide = AutoPermutation(subsampled)
     svi = SVI(subsampled, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
