@@ -19,7 +19,7 @@ COLUMNS = (
     ">evaluations", ">seconds",
 )  # fmt: skip
 
-_VERDICTS = {"trust": "#009E73", "check": "#E69F00", "do not trust": "#D55E00"}
+_VERDICTS = {"trust": "#009E73", "check": "#F5B700", "do not trust": "#B2182B"}
 _LEAST = 1e-5
 
 
