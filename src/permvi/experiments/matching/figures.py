@@ -100,8 +100,8 @@ def orders(rows: Iterable[Row]) -> Figure:
     # Problems from easy to hard, the same sequence in both panels.
     sequence = np.argsort(np.median(by_method[ordering.METHODS[0]], axis=1), kind="stable")
     titles = {
-        "stick_breaking": "stick-breaking: rows and columns in other orders",
-        "rounding": "rounding: has no order, so only the random numbers differ",
+        "stick_breaking": "stick-breaking, rows and columns in other orders",
+        "rounding": "rounding, which has no order: other random numbers",
     }
     with _figures.styled():
         figure = Figure(figsize=(7.2, 2.9), layout="constrained")
