@@ -15,12 +15,12 @@ demo: $(STAMP)
 	$(BIN)/permvi demo --out out/demo
 
 test: $(STAMP)
-	$(BIN)/pytest -n 2 -q -m "not slow"
-	JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 -q -m "float32 and not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -q -m "not slow"
+	JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 --dist loadfile -q -m "float32 and not slow"
 
 test-all: $(STAMP)
-	$(BIN)/pytest -n 2 -q
-	JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 -q -m float32
+	$(BIN)/pytest -n 2 --dist loadfile -q
+	JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 --dist loadfile -q -m float32
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
