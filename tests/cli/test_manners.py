@@ -1,6 +1,5 @@
 """How the commands answer mistakes, interrupts and closed pipes."""
 
-import functools
 import os
 import signal
 import subprocess
@@ -141,13 +140,16 @@ def test_interrupted_while_writing(run, write, tmp_path, monkeypatch):
 def test_ctrl_c(tmp_path):
     fifo = tmp_path / "table.csv"
     os.mkfifo(fifo)
+    # Tests that run in the background of a script inherit that the signal is ignored.
+    heeding = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from permvi.cli import main; sys.argv[0] = 'permvi'; main()"
+    )
     process = subprocess.Popen(
-        [str(SCRIPT), "match", str(fifo)],
+        [sys.executable, "-c", heeding, "match", str(fifo)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Tests that run in the background of a script inherit that the signal is ignored.
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     # Opening waits for the command to open it too, which then reads until this end is closed.
     with fifo.open("w") as file:
