@@ -101,7 +101,7 @@ def orders(rows: Iterable[Row]) -> Figure:
     sequence = np.argsort(np.median(by_method[ordering.METHODS[0]], axis=1), kind="stable")
     titles = {
         "stick_breaking": "stick-breaking, rows and columns in other orders",
-        "rounding": "rounding, which has no order: other random numbers",
+        "rounding": "rounding, with other random numbers",
     }
     with _figures.styled():
         figure = Figure(figsize=(7.2, 2.9), layout="constrained")
