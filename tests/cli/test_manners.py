@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import permvi as pv
-from permvi._cli import match
+from permvi._cli import running
 
 SCRIPT = Path(sys.executable).with_name("permvi")
 TABLE = "item,x,y\na,1,2\nb,3,4\n"
@@ -117,7 +117,7 @@ def test_interrupted_while_computing(run, write, tmp_path, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(match, "_fit", interrupt)
+    monkeypatch.setattr(running, "fit", interrupt)
     result = run("match", write("t.csv", TABLE), "--save", tmp_path / "fit.nc")
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "permvi: interrupted; files that were finished are kept.\n"

@@ -110,6 +110,7 @@ def test_draws_of_sparse_masks_never_run_into_dead_ends(kind, rng):
 
 
 def test_options_are_what_some_perfect_matching_has(rng):
+    options, take = jax.jit(graph.options), jax.jit(graph.take)
     for _ in range(60):
         edges = rng.random((5, 5)) < 0.5
         matchings = [
@@ -121,11 +122,11 @@ def test_options_are_what_some_perfect_matching_has(rng):
         holding = graph.hold(jnp.asarray(start))
         left = matchings
         for row in rng.permutation(5).tolist():
-            found = graph.options(jnp.asarray(edges), holding, jnp.array(row))
+            found = options(jnp.asarray(edges), holding, jnp.array(row))
             wanted = sorted({p[row] for p in left})
             assert np.flatnonzero(found.allowed).tolist() == wanted
             chosen = int(rng.choice(wanted))
-            holding = graph.take(holding, jnp.array(row), jnp.array(chosen), found.successor)
+            holding = take(holding, jnp.array(row), jnp.array(chosen), found.successor)
             left = [p for p in left if p[row] == chosen]
             assert edges[np.arange(5), np.asarray(holding.column)].all()
             assert sorted(np.asarray(holding.column).tolist()) == list(range(5))
