@@ -6,7 +6,7 @@ without stating them; here the temperature falls from 1 to 1/2 and the width is 
 
 The calibrated settings were chosen on pilot problems of another stream of random numbers (see
 `permvi.experiments.matching.problems.STREAMS`), never on those of the table;
-``python -m permvi.experiments.matching.pilot`` repeats the choice.
+``python -m permvi.experiments.matching.pilot`` prints what they were chosen among, and why.
 """
 
 from typing import Any
