@@ -5,7 +5,7 @@ candidate differs from the family's calibrated default in what it names, and is 
 Hellinger distance of raw counts. With forty pilots for each noise, means over all noises are known
 to about .01, so that several candidates are as good as the best: rounding with 100 steps (.216) and
 with 200 (.221), stick-breaking with its default (.203) and with other prior widths (.199, .200).
-Of these, the table has 200 steps, since 100 are twice as far off at the smallest noise (.063 against
+Of these, the table has 200 steps, since 100 are twice as far off at the smallest noise (.063, not
 .032), and the default of stick-breaking.
 """
 
