@@ -56,7 +56,8 @@ def test_the_script_reproduces_the_transforms(tmp_path):
 def test_version_and_help(run):
     assert run("--version").output == f"permvi {permvi.__version__}\n"
     text = run("--help").output
-    for word in ("match", "report", "methods", "demo", "reproduce", "bench", "--show-completion"):
+    commands = ("match", "rank", "track", "identify", "report", "methods", "demo", "reproduce")
+    for word in (*commands, "bench", "--show-completion"):
         assert word in text
     assert "transforms" in run("reproduce", "--help").output
 

@@ -11,13 +11,16 @@ from typer.core import TyperGroup
 from permvi._cli import terminal
 from permvi._cli.bench import bench
 from permvi._cli.demo import demo
+from permvi._cli.identify import identify
 from permvi._cli.match import match
 from permvi._cli.methods import methods
+from permvi._cli.rank import rank
 from permvi._cli.report import report
 from permvi._cli.reproduce import reproduce
+from permvi._cli.track import track
 from permvi._version import __version__
 
-_COMMANDS = (match, report, methods, demo, reproduce, bench)
+_COMMANDS = (match, rank, track, identify, report, methods, demo, reproduce, bench)
 
 # What shells report of a program that a signal has ended.
 _INTERRUPTED = 128 + signal.SIGINT

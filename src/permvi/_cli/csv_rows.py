@@ -36,6 +36,14 @@ def at(path: Path, line: int, column: int | None = None, name: str | None = None
     return place if name is None else f"{place} ({name!r:.60})"
 
 
+def check_width(path: Path, row: Row, width: int) -> None:
+    """Refuse a row with more or fewer cells than its header."""
+    if len(row.cells) != width:
+        raise ValueError(
+            f"{at(path, row.line)}: expected {width} cells as in the header, got {len(row.cells)}."
+        )
+
+
 def read_rows(path: Path) -> Rows:
     """The rows of a CSV file, read as they are asked for.
 

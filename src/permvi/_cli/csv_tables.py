@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from permvi._cli.csv_numbers import NO_WORDS, Numbers, is_number
-from permvi._cli.csv_rows import Row, at, read_rows
+from permvi._cli.csv_rows import Row, at, check_width, read_rows
 
 TRUTH: Mapping[str, float] = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
@@ -105,7 +105,7 @@ def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
     if len(header.cells) == width - 1:
         header = header._replace(cells=["", *header.cells])
     check_header(path, header)
-    cols = _names(path, [(header.line, k, c) for k, c in enumerate(header.cells[1:], 2)])
+    cols = check_names(path, [(header.line, k, c) for k, c in enumerate(header.cells[1:], 2)])
     if not cols:
         raise ValueError(
             f"{at(path, header.line)}: expected a header with a name for each column, separated by "
@@ -115,16 +115,12 @@ def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
     names: list[tuple[int, int, str]] = []
     values: list[np.ndarray] = []
     for row in chain([first], rows):
-        if len(row.cells) != len(cols) + 1:
-            raise ValueError(
-                f"{at(path, row.line)}: expected {len(cols) + 1} cells as in the header, got "
-                f"{len(row.cells)}."
-            )
+        check_width(path, row, len(cols) + 1)
         names.append((row.line, 1, row.cells[0]))
         values.append(numbers.of(row))
     return Table(
         path,
-        _names(path, names),
+        check_names(path, names),
         cols,
         np.stack(values),
         tuple(line for line, _, _ in names),
@@ -145,7 +141,7 @@ def check_header(path: Path, header: Row) -> None:
         )
 
 
-def _names(path: Path, cells: Sequence[tuple[int, int, str]]) -> tuple[str, ...]:
+def check_names(path: Path, cells: Sequence[tuple[int, int, str]]) -> tuple[str, ...]:
     """Names from (line, column, text), all there and all different."""
     seen: dict[str, str] = {}
     for line, column, text in cells:

@@ -1,6 +1,6 @@
-"""What the numbers in a table of pairs mean; nothing heavy is imported for the help to list it."""
+"""Words that options take; nothing heavy is imported for the help to list them."""
 
-# Name -> the weight that a pair has in a matching.
+# What the numbers in a table of pairs mean: name -> the weight that a pair has in a matching.
 KINDS = {
     "scores": "log weights: a pair counts exp(score / temperature)",
     "costs": "a pair counts exp(-cost / temperature)",
@@ -13,3 +13,5 @@ SCALED = ("scores", "costs")
 NOISES = ("gaussian", "student_t")
 # Asks for the noise's scale to be inferred.
 INFER = "infer"
+# The connectome that is built in.
+CELEGANS = "celegans"

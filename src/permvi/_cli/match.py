@@ -1,29 +1,19 @@
 """``permvi match``: who matches whom, from files."""
 
-import dataclasses
-import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from permvi._cli import terminal
+from permvi._cli import options, running, terminal
 from permvi._cli.kinds import INFER, KINDS, NOISES
 from permvi._methods import registry as methods
 
 if TYPE_CHECKING:
     from permvi._cli.matching import Alone, Files
-    from permvi.posterior import Posterior
 
-NOT_TRUSTED = 3
-_FIGURES = (".png", ".pdf", ".svg")
 _KINDS_HELP = "; ".join(f"{name}: {what}" for name, what in KINDS.items())
-
-
-def _starting(names: Collection[str]) -> Callable[[str], list[str]]:
-    """Completion of one of these names, for shells."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def match(
@@ -52,7 +42,7 @@ def match(
         typer.Option(
             help=f"What the numbers of TABLE mean. {_KINDS_HELP}.",
             show_default="scores",
-            autocompletion=_starting(KINDS),
+            autocompletion=options.starting(KINDS),
         ),
     ] = None,
     temperature: Annotated[
@@ -71,7 +61,7 @@ def match(
         typer.Option(
             help=f"With LABELS: {' or '.join(NOISES)}.",
             show_default=NOISES[0],
-            autocompletion=_starting(NOISES),
+            autocompletion=options.starting(NOISES),
         ),
     ] = None,
     df: Annotated[
@@ -110,17 +100,13 @@ def match(
     ] = None,
     prior_kind: Annotated[
         str,
-        typer.Option(help="What its numbers mean, as --kind.", autocompletion=_starting(KINDS)),
-    ] = "scores",
-    method: Annotated[
-        str,
         typer.Option(
-            help="How to compute it: auto, or a name that permvi methods lists.",
-            autocompletion=_starting(methods.names()),
+            help="What its numbers mean, as --kind.", autocompletion=options.starting(KINDS)
         ),
-    ] = methods.AUTO,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same results.")] = 0,
-    level: Annotated[float, typer.Option(help="Probability of the credible sets.")] = 0.95,
+    ] = "scores",
+    method: options.Method = methods.AUTO,
+    seed: options.Seed = 0,
+    level: options.Level = 0.95,
     top: Annotated[
         int | None,
         typer.Option(
@@ -129,28 +115,13 @@ def match(
             show_default="3, none above 500 items or labels",
         ),
     ] = None,
-    csv_file: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write the table of items.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the posterior as netCDF.")
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the probabilities of all pairs (png, pdf, svg)."),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a report to look at, as HTML.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of tables.")
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with status 3 if the verdict is 'do not trust'.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress, notes or tables.")
-    ] = False,
+    csv_file: options.CsvFile = None,
+    save: options.Save = None,
+    plot: options.Plot = None,
+    report: options.Report = None,
+    as_json: options.AsJson = False,
+    strict: options.Strict = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Say which item is which label, with probabilities.
 
@@ -158,10 +129,9 @@ def match(
     proportional to the product of what its pairs count.
     """
     methods.check_method(method)
-    if not 0 < level <= 1:
-        raise ValueError(f"level must be in (0, 1], got {level:g}.")
+    options.check_level(level)
     written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
-    _check_outputs(written)
+    options.check_outputs(written)
     with terminal.progress(quiet=quiet or as_json) as bar:
         bar("reading", 0, 1)
         from permvi._cli import results
@@ -177,41 +147,25 @@ def match(
             _refuse(of_pairs, "go with a table of pairs, got it with a file of LABELS")
             problem = _from_features(table, labels, files, alone, of_features)
         bar("computing", 0, 1)
-        posterior = _fit(problem.model, method, seed, bar)
         asked = problem.settings | alone._asdict() | files.named()
-        settings = {**posterior.settings, **{k: v for k, v in asked.items() if v is not None}}
-        posterior = dataclasses.replace(posterior, settings=settings)
+        posterior = running.fit(problem.model, method, seed, bar, asked)
         bar("writing", 0, 1)
-        _write(posterior, level, written)
+        running.write(posterior, level, written)
     if problem.note and not quiet:
         terminal.note(problem.note)
     if as_json:
         results.print_json(posterior, level=level, top=top)
     elif not quiet:
         results.show(posterior, level=level, top=top)
-    if strict and posterior.diagnostics.verdict == "do not trust":
-        terminal.note(f"verdict 'do not trust': {posterior.diagnostics.reasons[0]}.")
-        raise typer.Exit(NOT_TRUSTED)
+    if strict:
+        found = posterior.diagnostics
+        running.exit_unless_trusted(found.verdict, found.reasons[0])
 
 
-def _refuse(options: Mapping[str, Any], why: str) -> None:
-    for option, value in options.items():
+def _refuse(given: Mapping[str, Any], why: str) -> None:
+    for option, value in given.items():
         if value is not None:
             raise ValueError(f"--{option} must {why}.")
-
-
-def _check_outputs(files: Mapping[str, Path | None]) -> None:
-    """Refuse before any work is done what could not be written after it."""
-    for option, path in files.items():
-        if path is None:
-            continue
-        if path.is_dir():
-            raise ValueError(f"--{option} must be a file, got the folder {str(path)!r}.")
-        if not path.parent.is_dir():
-            raise ValueError(f"--{option} must lie in an existing folder, got {str(path)!r}.")
-    plot = files["plot"]
-    if plot is not None and plot.suffix not in _FIGURES:
-        raise ValueError(f"--plot must end in {', '.join(_FIGURES)}, got {str(plot)!r}.")
 
 
 class _Problem(NamedTuple):
@@ -256,29 +210,3 @@ def _from_features(
         settings["df"] = given["df"]
     model = matching.of_features(read_table(items), read_table(labels), files, alone, **settings)
     return _Problem(model, {"input": str(items), "labels": str(labels), **settings})
-
-
-def _fit(model: Any, method: str, seed: int, report: Any) -> "Posterior":
-    import permvi as pv
-
-    with warnings.catch_warnings():
-        # The verdict is shown anyway.
-        warnings.simplefilter("ignore", pv.FitWarning)
-        return pv.fit(model, method=method, seed=seed, progress=report)
-
-
-def _write(posterior: "Posterior", level: float, files: Mapping[str, Path | None]) -> None:
-    """Write what was asked for, one file after the other, each whole or not at all."""
-    if files["save"] is not None:
-        posterior.save(files["save"])
-    if files["csv"] is not None:
-        from permvi._cli import results
-
-        results.write_csv(files["csv"], results.items_of(posterior, level))
-    if files["plot"] is not None:
-        from permvi import _figures
-
-        path, axes = files["plot"], posterior.plot()
-        _figures.save(axes.figure, path.parent, path.stem, [path.suffix.lstrip(".")])
-    if files["report"] is not None:
-        posterior.report(files["report"])

@@ -12,6 +12,7 @@ from permvi._cli.csv_pairs import read_pairs
 from permvi._cli.csv_rows import at
 from permvi._cli.csv_tables import TRUTH, Table, read_table
 from permvi._cli.kinds import INFER, NOISES
+from permvi._cli.options import number, numbers
 from permvi._cli.weights import check_kind, check_sums, one_weight, table_weights
 from permvi.models import LinearMatching, PointMatching
 
@@ -113,11 +114,9 @@ def of_features(
     settings: dict[str, Any] = {"scale": known_scale, "noise": noise, "df": df}
     unmatched = unused = None
     if alone.unmatched is not None:
-        unmatched = _log_density_at(
-            _number("unmatched", alone.unmatched), len(items.cols), settings
-        )
+        unmatched = _log_density_at(number("unmatched", alone.unmatched), len(items.cols), settings)
     if alone.unused is not None:
-        unused = one_weight("unused", _number("unused", alone.unused), "probabilities")
+        unused = one_weight("unused", number("unused", alone.unused), "probabilities")
     everything = np.ones((len(items.rows), len(centers.rows)), dtype=bool)
     free = _free(unmatched, unused)
     found = _constraints(items.path, items.rows, centers.rows, everything, files, free)
@@ -156,8 +155,8 @@ def _split(
             return table_weights(border, kind, temperature).ravel()
         if given is None:
             return None
-        number = _number(option, given, f" or the name of a {side} of {table.path}")
-        return one_weight(option, number, kind, temperature)
+        value = number(option, given, f" or the name of a {side} of {table.path}")
+        return one_weight(option, value, kind, temperature)
 
     column = row = None
     if unmatched in table.cols:
@@ -171,24 +170,17 @@ def _split(
     return table.take(rows, cols), free
 
 
-def _number(option: str, text: str, otherwise: str = "") -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{option} must be a number{otherwise}, got {text!r}.") from None
-
-
 def _scale(text: str, features: Sequence[str]) -> Any:
     """A number, one for each feature, or None to infer it."""
     if text == INFER:
         return None
-    numbers = [_number("scale", part, f", numbers or {INFER!r}") for part in text.split(",")]
-    if len(numbers) not in (1, len(features)):
+    found = numbers("scale", text, f", numbers or {INFER!r}")
+    if len(found) not in (1, len(features)):
         raise ValueError(
             f"scale must be one number or one for each of {len(features)} features, got "
-            f"{len(numbers)} numbers."
+            f"{len(found)} numbers."
         )
-    return numbers[0] if len(numbers) == 1 else numbers
+    return found[0] if len(found) == 1 else found
 
 
 def _log_density_at(distance: float, features: int, settings: dict[str, Any]) -> float:

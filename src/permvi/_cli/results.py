@@ -78,15 +78,10 @@ def as_object(posterior: "Posterior", *, level: float, top: int | None) -> dict[
         level: The mass of the credible sets.
         top: How many of the most probable matchings, None for a few.
     """
-    found = posterior.diagnostics
     _, cols = names_of(posterior)
     unused = zip(cols, posterior.p_unmatched_cols.tolist(), strict=True)
     return {
-        "method": posterior.method,
-        "verdict": found.verdict,
-        "reasons": list(found.reasons),
-        "log_evidence": posterior.log_evidence,
-        "log_evidence_kind": posterior.log_evidence_kind,
+        **verdict_of(posterior),
         "items": items_of(posterior, level),
         "labels": [{"label": label, "p_unused": p} for label, p in unused],
         "top": top_of(posterior, top),
@@ -95,16 +90,45 @@ def as_object(posterior: "Posterior", *, level: float, top: int | None) -> dict[
             name: {"mean": latent.mean.tolist(), "sd": latent.sd.tolist()}
             for name, latent in posterior.latents.items()
         },
+        **record_of(posterior, level),
+    }
+
+
+def verdict_of(posterior: "Posterior") -> dict[str, Any]:
+    """How it was computed, and what to think of it."""
+    found = posterior.diagnostics
+    return {
+        "method": posterior.method,
+        "verdict": found.verdict,
+        "reasons": list(found.reasons),
+        "log_evidence": posterior.log_evidence,
+        "log_evidence_kind": posterior.log_evidence_kind,
+    }
+
+
+def record_of(posterior: "Posterior", level: float) -> dict[str, Any]:
+    """What it takes to compute it again, and how long that would take."""
+    return {
         "settings": {"seed": posterior.seed, "level": level, **posterior.settings},
         "seconds": posterior.seconds,
-        "versions": {"python": platform.python_version()}
-        | {name: metadata.version(name) for name in _LIBRARIES},
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the libraries that compute."""
+    return {"python": platform.python_version()} | {
+        name: metadata.version(name) for name in _LIBRARIES
     }
 
 
 def print_json(posterior: "Posterior", *, level: float, top: int | None) -> None:
     """Print `as_object`."""
-    found = as_object(posterior, level=level, top=top)
+    print_object(as_object(posterior, level=level, top=top))
+
+
+def print_object(found: Mapping[str, Any]) -> None:
+    """Print an object as JSON."""
     sys.stdout.write(json.dumps(found, allow_nan=False, ensure_ascii=False, indent=2) + "\n")
 
 
@@ -125,32 +149,31 @@ def names_of(posterior: "Posterior") -> tuple[Sequence[str], Sequence[str]]:
     return rows, cols
 
 
-def write_csv(path: Path, items: Sequence[Mapping[str, Any]]) -> None:
-    """Write the items; an empty cell instead of a label is "unmatched"."""
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows of one form; an empty cell instead of a label is "unmatched"."""
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(items[0])
-        for item in items:
-            labels = "; ".join(label or UNMATCHED for label in item["credible_set"])
-            writer.writerow([*{**item, "credible_set": labels}.values()])
+        writer.writerow(rows[0])
+        for row in rows:
+            writer.writerow([_cell(value) for value in row.values()])
+
+
+def _cell(value: Any) -> Any:
+    """A value as a cell of a CSV file: labels of a set in one."""
+    return "; ".join(map(_name, value)) if isinstance(value, list) else value
 
 
 def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
     """Print the items, the most probable matchings, and what to think of it all."""
     items = items_of(posterior, level)
     partial = any(item["p_unmatched"] > 0 for item in items)
-    percent = f"{100 * level:g} % set"
     terminal.table(
         "Which label is it?",
-        ["item", "best label", ">p", "runner-up", ">p", percent, *[">unmatched"] * partial],
+        ["item", "best label", *label_columns(level), *[">unmatched"] * partial],
         [
             [
                 item["item"],
-                _name(item["best"]),
-                f"{item['probability']:.3f}",
-                _name(item["runner_up"]) if item["runner_up_probability"] else "",
-                f"{item['runner_up_probability']:.3f}",
-                _short([_name(label) for label in item["credible_set"]], _MAX_IN_SET),
+                *label_cells(item),
                 *[f"{item['p_unmatched']:.3f}"] * partial,
             ]
             for item in items
@@ -169,10 +192,27 @@ def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
             ],
             fold=False,
         )
-    terminal.lines(_facts(posterior))
+    terminal.lines(facts_of(posterior))
 
 
-def _facts(posterior: "Posterior") -> list[str]:
+def label_columns(level: float) -> list[str]:
+    """What the columns of `label_cells` are called, but for the best label."""
+    return [">p", "runner-up", ">p", f"{100 * level:g} % set"]
+
+
+def label_cells(item: Mapping[str, Any]) -> list[str]:
+    """What a table shows of an item: its best label, the runner-up, their p and the set."""
+    return [
+        _name(item["best"]),
+        f"{item['probability']:.3f}",
+        _name(item["runner_up"]) if item["runner_up_probability"] else "",
+        f"{item['runner_up_probability']:.3f}",
+        short([_name(label) for label in item["credible_set"]], _MAX_IN_SET),
+    ]
+
+
+def facts_of(posterior: "Posterior") -> list[str]:
+    """The verdict, the method and single numbers that were inferred, in lines."""
     found = posterior.diagnostics
     facts = [f"verdict: {found.verdict} ({'; '.join(found.reasons)})"]
     evidence = ""
@@ -189,13 +229,14 @@ def _changes(matching: Mapping[str, str | None], first: Mapping[str, str | None]
     pairs = matching.items()
     if matching is not first:
         pairs = {item: label for item, label in pairs if label != first[item]}.items()
-    return _short([f"{item} = {_name(label)}" for item, label in pairs], _MAX_PAIRS)
+    return short([f"{item} = {_name(label)}" for item, label in pairs], _MAX_PAIRS)
 
 
 def _name(label: str | None) -> str:
     return UNMATCHED if label is None else label
 
 
-def _short(texts: Sequence[str], most: int) -> str:
+def short(texts: Sequence[str], most: int) -> str:
+    """The first few of some texts, and how many more there are."""
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,277 @@
+"""From the files and options of ``permvi identify`` to a model."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from permvi._cli.connectomes import Canonical
+from permvi._cli.csv_records import Record, Records, read_records
+from permvi._cli.recordings import Recording
+from permvi.experiments._worms import candidates
+from permvi.models import SharedDynamics
+
+_WORM, _NEURON, _IDENTITY = "worm", "neuron", "identity"
+_AXES = (1, 3)
+
+
+class Positions(NamedTuple):
+    """How the positions of neurons speak of their identities.
+
+    Attributes:
+        path: The file of positions.
+        tolerance: Identities further away than this along the body are impossible, None for any.
+        spread: Standard deviations of positions, one or one for each coordinate, None if positions
+            only exclude.
+    """
+
+    path: Path
+    tolerance: float | None
+    spread: tuple[float, ...] | None
+
+
+class Identification(NamedTuple):
+    """What there is to identify.
+
+    Attributes:
+        model: The model of all recordings.
+        known: For each worm (n,) canonical neurons, -1 for unknown.
+        notes: What the user should perhaps be told.
+    """
+
+    model: SharedDynamics
+    known: list[np.ndarray]
+    notes: list[str]
+
+
+def identification(
+    recordings: Sequence[Recording],
+    canonical: Canonical,
+    *,
+    positions: Positions | None = None,
+    known: Path | None = None,
+    weight_sd: float | None = None,
+    noise_sd: float | None = None,
+) -> Identification:
+    """The model of recordings, of which each neuron's mean over time is taken away.
+
+    Args:
+        recordings: One for each worm.
+        canonical: Who the neurons may be.
+        positions: Where the recorded neurons are.
+        known: A CSV file of ``worm,neuron,identity``; the worm may be left out if there is one.
+        weight_sd: Standard deviation of the weights, learned if None.
+        noise_sd: That of the noise, likewise.
+
+    Raises:
+        ValueError: Files do not fit each other.
+        OSError: A file cannot be read.
+    """
+    m = len(canonical.names)
+    for recording in recordings:
+        if len(recording.neurons) > m:
+            raise ValueError(
+                f"{recording.path}: expected at most {m} neurons, as many as {canonical.source} "
+                f"has, got {len(recording.neurons)}."
+            )
+    notes: list[str] = []
+    pairs = [np.full(len(recording.neurons), -1) for recording in recordings]
+    if known is not None:
+        records = read_records(known, (_WORM, _NEURON, _IDENTITY), optional=(_WORM,))
+        pairs = _known(records, recordings, canonical)
+        notes += _left_out(records, recordings)
+    masks = [np.ones((len(recording.neurons), m), bool) for recording in recordings]
+    scores = None
+    if positions is not None:
+        records = read_records(positions.path, (_WORM, _NEURON), optional=(_WORM,), numbers=_AXES)
+        masks, scores = _from_positions(records, recordings, canonical, positions, pairs)
+        notes += _left_out(records, recordings)
+    for recording, allowed, given in zip(recordings, masks, pairs, strict=True):
+        _check_feasible(recording, allowed, given)
+    names = {recording.neurons for recording in recordings}
+    model = SharedDynamics(
+        [each.activity - each.activity.mean(axis=0) for each in recordings],
+        canonical.support,
+        weight_scale=weight_sd,
+        noise_scale=noise_sd,
+        mask=None if all(mask.all() for mask in masks) else _of_one_or_all(masks),
+        known=None if known is None else _of_one_or_all(pairs),
+        prior_scores=None if scores is None else _of_one_or_all(scores),
+        labels=(names.pop() if len(names) == 1 else None, canonical.names),
+    )
+    return Identification(model, pairs, notes)
+
+
+def _of_one_or_all(arrays: list[np.ndarray]) -> np.ndarray | list[np.ndarray]:
+    """As the model takes constraints."""
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def _from_positions(
+    records: Records,
+    recordings: Sequence[Recording],
+    canonical: Canonical,
+    positions: Positions,
+    known: Sequence[np.ndarray],
+) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
+    """For each worm (n, m) who may be who, and log prior weights if there are any."""
+    if canonical.positions is None:
+        raise ValueError(
+            f"--canonical-positions must be given with --positions, since {canonical.source} has "
+            "none."
+        )
+    found = _by_worm(records, recordings)
+    tables = []
+    for recording, of_worm in zip(recordings, found, strict=True):
+        missing = [name for name in recording.neurons if name not in of_worm]
+        if missing:
+            raise ValueError(
+                f"{records.path}: expected a position of each neuron of {recording.path}, got none "
+                f"of {missing[0]!r:.60}."
+            )
+        tables.append(np.stack([of_worm[name].values for name in recording.neurons]))
+    places = _aligned(records, canonical)
+    nu = np.inf if positions.tolerance is None else positions.tolerance
+    masks = [candidates(table[:, 0], places[:, 0], nu) for table in tables]
+    for recording, of_worm, mask, given in zip(recordings, found, masks, known, strict=True):
+        rows = np.flatnonzero(given >= 0)
+        # Who is known for certain need not be where he should be.
+        mask[rows, given[rows]] = True
+        alone = np.flatnonzero(~mask.any(axis=1))
+        if alone.size:
+            name = recording.neurons[alone[0]]
+            raise ValueError(
+                f"{records.at(of_worm[name])}: expected a canonical neuron closer than {nu:g} to "
+                f"{name!r:.60} of {recording.path}, got none; try a larger --tolerance."
+            )
+    if positions.spread is None:
+        return masks, None
+    return masks, _log_prior(tables, places, positions.spread, records)
+
+
+def _aligned(records: Records, canonical: Canonical) -> np.ndarray:
+    """(m, d) canonical positions with the coordinates in the order of the file."""
+    positions = np.asarray(canonical.positions)
+    if not canonical.axes:
+        return positions
+    if set(canonical.axes) != set(records.columns):
+        raise ValueError(
+            f"{records.path}: expected the coordinates {', '.join(canonical.axes)!r:.60} of the "
+            f"canonical positions, got {', '.join(records.columns)!r:.60}."
+        )
+    return positions[:, [canonical.axes.index(column) for column in records.columns]]
+
+
+def _log_prior(
+    tables: Sequence[np.ndarray], places: np.ndarray, spread: tuple[float, ...], records: Records
+) -> list[np.ndarray]:
+    """Gaussian log densities of positions up to a constant."""
+    d = len(records.columns)
+    if places.shape[1] != d:
+        raise ValueError(
+            f"{records.path}: expected {places.shape[1]} coordinate with --position-sd, as the "
+            f"canonical positions have, got {d}."
+        )
+    if len(spread) not in (1, d):
+        raise ValueError(
+            f"--position-sd must be one number or one for each of {d} coordinates, got "
+            f"{len(spread)} numbers."
+        )
+    sd = np.broadcast_to(spread, d)
+    return [-0.5 * (((table[:, None] - places) / sd) ** 2).sum(axis=-1) for table in tables]
+
+
+def _by_worm(records: Records, recordings: Sequence[Recording]) -> list[Mapping[str, Record]]:
+    """For each worm the record of each neuron that has one."""
+    found: dict[str, dict[str, Record]] = {each.worm: {} for each in recordings}
+    known = {each.worm: set(each.neurons) for each in recordings}
+    for record in records.rows:
+        worm = record.names.get(_WORM)
+        if worm is None:
+            if len(recordings) > 1:
+                raise ValueError(
+                    f"{records.path}: expected a column {_WORM!r} with {len(recordings)} "
+                    "recordings, got none."
+                )
+            worm = recordings[0].worm
+        if worm not in found:
+            continue
+        neuron = record.names[_NEURON]
+        if neuron not in known[worm]:
+            path = next(each.path for each in recordings if each.worm == worm)
+            raise ValueError(
+                f"{records.at(record)}: expected a neuron of {path}, got {neuron!r:.60}."
+            )
+        if neuron in found[worm]:
+            raise ValueError(
+                f"{records.at(record)}: expected each neuron of a worm once, got {neuron!r:.60} "
+                f"again after line {found[worm][neuron].line}."
+            )
+        found[worm][neuron] = record
+    if not any(found.values()):
+        raise ValueError(
+            f"{records.path}: expected rows of the worms {', '.join(found)!r:.60}, got none."
+        )
+    return [found[each.worm] for each in recordings]
+
+
+def _left_out(records: Records, recordings: Sequence[Recording]) -> list[str]:
+    """A note on rows of worms that have no recording, if there are any."""
+    worms = {each.worm for each in recordings}
+    others = [record.names.get(_WORM) for record in records.rows]
+    others = [worm for worm in others if worm is not None and worm not in worms]
+    if not others:
+        return []
+    return [
+        f"{records.path}: {len(others)} rows are left out, of worms without a recording here: "
+        f"{', '.join(dict.fromkeys(map(str, others))):.80}."
+    ]
+
+
+def _known(
+    records: Records, recordings: Sequence[Recording], canonical: Canonical
+) -> list[np.ndarray]:
+    """For each worm (n,) canonical neurons, -1 for unknown."""
+    place = {name: k for k, name in enumerate(canonical.names)}
+    known = []
+    for recording, of_worm in zip(recordings, _by_worm(records, recordings), strict=True):
+        taken: dict[str, Record] = {}
+        pairs = np.full(len(recording.neurons), -1)
+        for i, neuron in enumerate(recording.neurons):
+            record = of_worm.get(neuron)
+            if record is None:
+                continue
+            identity = record.names[_IDENTITY]
+            if identity not in place:
+                raise ValueError(
+                    f"{records.at(record)}: expected a neuron of {canonical.source}, got "
+                    f"{identity!r:.60}."
+                )
+            if identity in taken:
+                first, second = sorted((taken[identity], record), key=lambda each: each.line)
+                raise ValueError(
+                    f"{records.at(second)}: expected each identity once in a worm, got "
+                    f"{identity!r:.60} again after line {first.line}."
+                )
+            taken[identity] = record
+            pairs[i] = place[identity]
+        known.append(pairs)
+    return known
+
+
+def _check_feasible(recording: Recording, allowed: np.ndarray, known: np.ndarray) -> None:
+    """Refuse candidates that cannot all have different identities."""
+    open_rows = np.flatnonzero(known < 0)
+    free = np.setdiff1d(np.arange(allowed.shape[1]), known)
+    left = allowed[np.ix_(open_rows, free)]
+    matched = maximum_bipartite_matching(csr_array(left), perm_type="column")
+    stuck = np.flatnonzero(matched < 0)
+    if stuck.size:
+        raise ValueError(
+            f"{recording.path}: expected an identity for each neuron within the tolerance, got "
+            f"none left for {recording.neurons[open_rows[stuck[0]]]!r:.60}; try a larger "
+            "--tolerance."
+        )

@@ -1,0 +1,227 @@
+"""The identities of recorded neurons as ``permvi identify`` gives them out, worm by worm."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from permvi import _figures, plots
+from permvi._cli import results, running, terminal
+from permvi._cli.recordings import Recording
+from permvi.models import SharedDynamics
+from permvi.posterior import Diagnostics, Posterior
+from permvi.posterior.draws import DrawsLaw
+from permvi.posterior.laws import Law
+from permvi.posterior.marginal_law import MarginalsLaw
+
+# Inches of one worm's heatmap, and how many go side by side.
+_PANEL = (5.6, 4.8)
+_PANELS_IN_A_ROW = 3
+
+
+class Worm(NamedTuple):
+    """What was found of one worm.
+
+    Attributes:
+        name: Its name.
+        known: (n,) which of its neurons were known before.
+        posterior: The posterior of its identities alone.
+    """
+
+    name: str
+    known: np.ndarray
+    posterior: Posterior
+
+
+def by_worm(
+    posterior: Posterior, recordings: Sequence[Recording], known: Sequence[np.ndarray]
+) -> list[Worm]:
+    """The posterior of each worm, without the rows that only fill it up to the largest one.
+
+    Args:
+        posterior: Of all worms.
+        recordings: One for each worm.
+        known: For each worm (n,) canonical neurons, -1 for unknown.
+    """
+    return [
+        Worm(
+            recording.worm,
+            pairs >= 0,
+            _of_worm(posterior, site, np.arange(len(recording.neurons)), recording.neurons),
+        )
+        for site, (recording, pairs) in enumerate(zip(recordings, known, strict=True))
+    ]
+
+
+def _of_worm(
+    posterior: Posterior, site: int, rows: np.ndarray, names: tuple[str, ...]
+) -> Posterior:
+    """The posterior of some rows of one permutation, in this order and with these names.
+
+    The evidence and other latents belong to all worms together and are left out.
+    """
+    S, (n, m) = posterior.num_sites, posterior.shape
+    marginals = posterior.marginals.reshape(S, n, m)[site, rows]
+    alone = posterior.p_unmatched_rows.reshape(S, n)[site, rows]
+    unused = np.clip(1.0 - marginals.sum(axis=0), 0.0, 1.0)
+    law: Law
+    if isinstance(posterior.law, DrawsLaw):
+        draws = posterior.law.draws.reshape(-1, S, n)[:, site, rows]
+        with np.errstate(divide="ignore"):
+            law = DrawsLaw(draws, np.log(posterior.law.weights))
+    else:
+        law = MarginalsLaw(marginals, alone, unused)
+    found = posterior.diagnostics
+    return dataclasses.replace(
+        posterior,
+        law=law,
+        marginals=marginals,
+        p_unmatched_rows=alone,
+        p_unmatched_cols=unused,
+        mode=posterior.mode.reshape(S, n)[site, rows],
+        labels=(names, posterior.labels[1]),
+        diagnostics=Diagnostics(verdict=found.verdict, reasons=found.reasons),
+        latents={},
+        log_evidence=None,
+        log_evidence_kind=None,
+        log_evidence_se=None,
+    )
+
+
+def neurons_of(worm: Worm, level: float) -> list[dict[str, Any]]:
+    """What is known of each neuron of a worm."""
+    items = results.items_of(worm.posterior, level)
+    return [
+        {
+            "neuron": item["item"],
+            "identity": item["best"],
+            **{
+                name: item[name]
+                for name in ("probability", "runner_up", "runner_up_probability", "credible_set")
+            },
+            "entropy": item["entropy"],
+            "known": bool(known),
+        }
+        for item, known in zip(items, worm.known, strict=True)
+    ]
+
+
+def scales_of(posterior: Posterior, model: SharedDynamics) -> dict[str, dict[str, Any]]:
+    """Standard deviations of noise and weights, and whether they were learned.
+
+    A method that learns them says in its diagnostics what it found; others keep the model's.
+    """
+    extras = posterior.diagnostics.extras
+    names = ("noise", "noise_scale", model.learned[1]), ("weight", "weight_scale", model.learned[0])
+    return {
+        f"{what}_sd": {"value": float(extras.get(name, getattr(model, name))), "learned": learned}
+        for what, name, learned in names
+    }
+
+
+def as_object(
+    posterior: Posterior, model: SharedDynamics, worms: Sequence[Worm], level: float
+) -> dict[str, Any]:
+    """Everything as one object that JSON can hold."""
+    _, identities = results.names_of(worms[0].posterior)
+    return {
+        **results.verdict_of(posterior),
+        "worms": [
+            {
+                "worm": worm.name,
+                "neurons": neurons_of(worm, level),
+                "identities": [
+                    {"identity": name, "p_unrecorded": p}
+                    for name, p in zip(
+                        identities, worm.posterior.p_unmatched_cols.tolist(), strict=True
+                    )
+                ],
+            }
+            for worm in worms
+        ],
+        **scales_of(posterior, model),
+        **results.record_of(posterior, level),
+    }
+
+
+def write_csv(path: Path, worms: Sequence[Worm], level: float) -> None:
+    """Write the neurons of all worms."""
+    rows = [{"worm": worm.name, **row} for worm in worms for row in neurons_of(worm, level)]
+    results.write_csv(path, rows)
+
+
+def write_weights(path: Path, posterior: Posterior, model: SharedDynamics) -> None:
+    """Write the weight of each edge of the connectome that serves, with its standard deviation.
+
+    Raises:
+        ValueError: The method does not infer them.
+    """
+    if "W" not in posterior.latents:
+        raise ValueError(
+            f"--weights must go with a method that infers them, got {posterior.method!r}."
+        )
+    names = posterior.labels[1] or ()
+    found = posterior.latents["W"]
+    results.write_csv(
+        path,
+        [
+            {"from": names[b], "to": names[a], "weight": mean, "sd": sd}
+            for (a, b), mean, sd in zip(
+                np.asarray(model.edges).tolist(),
+                found.mean.tolist(),
+                found.sd.tolist(),
+                strict=True,
+            )
+        ],
+    )
+
+
+def write_reports(path: Path, worms: Sequence[Worm]) -> list[Path]:
+    """Write a report, or one for each worm with its name added to the file's."""
+    paths = []
+    for worm in worms:
+        target = running.part_of(path, None if len(worms) == 1 else worm.name)
+        n, m = worm.posterior.shape
+        title = f"{worm.name}: {n} recorded neurons, {m} identities"
+        paths.append(worm.posterior.report(target, title=title))
+    return paths
+
+
+def draw(worms: Sequence[Worm]) -> Figure:
+    """The probabilities of all pairs, a panel for each worm, neurons in the order of identities."""
+    cols = min(len(worms), _PANELS_IN_A_ROW)
+    rows = -(-len(worms) // cols)
+    with _figures.styled():
+        figure = Figure(figsize=(cols * _PANEL[0], rows * _PANEL[1]), layout="constrained")
+        for k, worm in enumerate(worms, 1):
+            names, _ = results.names_of(worm.posterior)
+            order = np.argsort(worm.posterior.mode, kind="stable")
+            drawn = _of_worm(worm.posterior, 0, order, tuple(names[i] for i in order))
+            ax = plots.marginals(drawn, ax=figure.add_subplot(rows, cols, k))
+            ax.set(title=worm.name, xlabel="identity", ylabel="recorded neuron")
+    return figure
+
+
+def show(posterior: Posterior, model: SharedDynamics, worms: Sequence[Worm], level: float) -> None:
+    """Print the neurons of all worms, and what to think of it."""
+    several, any_known = len(worms) > 1, any(worm.known.any() for worm in worms)
+    names = [*["worm"] * several, "neuron", *["known"] * any_known]
+    rows = []
+    for worm in worms:
+        for row in neurons_of(worm, level):
+            known = ["yes" if row["known"] else ""] * any_known
+            cells = results.label_cells({**row, "best": row["identity"]})
+            rows.append([*[worm.name] * several, row["neuron"], *known, *cells])
+    terminal.table(
+        "Which neuron is it?",
+        [*names, "identity", *results.label_columns(level)],
+        rows,
+        fold=False,
+    )
+    terminal.lines(results.facts_of(posterior))
+    for name, scale in scales_of(posterior, model).items():
+        how = "learned" if scale["learned"] else "given"
+        terminal.lines([f"{name.replace('_', ' ')}: {scale['value']:.4g} ({how})"])

@@ -1,0 +1,185 @@
+"""``permvi rank`` against brute force over orders, completions and dispersions."""
+
+import csv
+import itertools
+import json
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+import permvi as pv
+from tests.cli.pages import check_page
+
+
+def exchanges(ranking, order):
+    """Pairs of a complete ranking that an order has the other way round."""
+    place = {item: k for k, item in enumerate(order)}
+    return sum(place[a] > place[b] for a, b in itertools.combinations(ranking, 2))
+
+
+def mallows(listed, order, theta, below):
+    """The probability of a list: the sum of those of all complete rankings that begin with it."""
+    order = [item for item in order if below or item in listed]
+    total = matching = 0.0
+    for ranking in itertools.permutations(order):
+        weight = np.exp(-theta * exchanges(ranking, order))
+        total += weight
+        if list(ranking[: len(listed)]) == list(listed):
+            matching += weight
+    return matching / total
+
+
+def law(rankings, items, below=False):
+    """Each order's probability with the prior exp(-theta), the evidence and the mean of theta."""
+
+    def integral(order, power):
+        def density(theta):
+            terms = [mallows(listed, order, theta, below) ** n for listed, n in rankings]
+            return theta**power * np.exp(-theta) * np.prod(terms)
+
+        return quad(density, 0, 40, points=[0.5, 2, 6], limit=200)[0]
+
+    orders = list(itertools.permutations(items))
+    found = {order: integral(order, 0) for order in orders}
+    total = sum(found.values())
+    mean = sum(integral(order, 1) for order in orders) / total
+    return {order: p / total for order, p in found.items()}, total, mean
+
+
+FORMS = {
+    "orders": ("judge,1st,2nd,3rd,4th\nx,A,B,C,D\ny,B,A,D,C\nz,A,C,B,D\n", []),
+    "ranks": ("A,B,C,D,count\n1,2,3,4,1\n2,1,4,3,1\n1,3,2,4,1\n4,3,2,1,0\n", ["--ranks"]),
+    "semicolons": ("\ufeff;D;B;A;C\nx;4;2;1;3\ny;3;1;2;4\nz;4;3;1;2\n", ["--ranks"]),
+}
+COMPLETE = [("ABCD", 1), ("BADC", 1), ("ACBD", 1)]
+
+
+@pytest.fixture
+def ranked(run, write):
+    def run_rank(content, *options):
+        result = run("rank", write("r.csv", content), *options, "--json")
+        assert (result.exit_code, result.stderr) == (0, "")
+        return json.loads(result.stdout)
+
+    return run_rank
+
+
+def assert_agrees(found, rankings, items, below=False):
+    exact, evidence, theta = law(rankings, items, below)
+    assert found["method"] == "exact"
+    assert found["log_evidence"] == pytest.approx(np.log(evidence), abs=1e-5)
+    # Of 4000 draws.
+    assert found["theta"]["mean"] == pytest.approx(theta, abs=4 * found["theta"]["sd"] / 4000**0.5)
+    order = [row["item"] for row in found["items"]]
+    for k, row in enumerate(found["items"]):
+        of_rank = np.zeros(len(items))
+        for other, p in exact.items():
+            of_rank[other.index(row["item"])] += p
+        assert row["rank"] == k + 1
+        assert row["probability"] == pytest.approx(of_rank[k], abs=1e-6)
+        assert row["p_first"] == pytest.approx(of_rank[0], abs=1e-6)
+        low, high = row["low"] - 1, row["high"] - 1
+        assert of_rank[:low].sum() < 0.025 + 1e-6
+        assert of_rank[: low + 1].sum() > 0.025 - 1e-6
+        assert of_rank[high + 1 :].sum() < 0.025 + 1e-6
+        assert of_rank[high:].sum() > 0.025 - 1e-6
+        if k + 1 < len(order):
+            pair = row["item"], order[k + 1]
+            p = sum(p for o, p in exact.items() if o.index(pair[0]) < o.index(pair[1]))
+            # Four standard errors of 4000 draws.
+            assert row["p_before_next"] == pytest.approx(p, abs=4 * np.sqrt(p * (1 - p) / 4000))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_complete_rankings_in_every_form(ranked, form):
+    content, options = FORMS[form]
+    assert_agrees(ranked(content, *options), COMPLETE, "ABCD")
+
+
+def test_lists_of_some_items(ranked):
+    content = "count,best,second,third\n2,A,B,\n1,B,C,A\n1.5,C,D\n"
+    rankings = [("AB", 2), ("BCA", 1), ("CD", 1.5)]
+    assert_agrees(ranked(content), rankings, "ABCD")
+    assert_agrees(ranked(content, "--others-below"), rankings, "ABCD", below=True)
+    ranks = "A,B,C,D,votes\n1,2,,,2\n3,1,2,,1\n,,5,7,1.5\n"
+    assert_agrees(ranked(ranks, "--ranks"), rankings, "ABCD")
+
+
+def test_comparisons(ranked):
+    found = ranked("Winner,Loser,times\nA,B,3\nB,A,1\nB,C,2\nC,A,1\n")
+    assert_agrees(found, [("AB", 3), ("BA", 1), ("BC", 2), ("CA", 1)], "ABC")
+    # Bradley and Terry: log worths whose expected wins are those that were seen.
+    worth = {row["item"]: np.exp(row["log_worth"]) for row in found["items"]}
+    wins = {("A", "B"): 3, ("B", "A"): 1, ("B", "C"): 2, ("C", "A"): 1}
+    for item in "ABC":
+        expected = sum(
+            n * worth[item] / (worth[a] + worth[b]) for (a, b), n in wins.items() if item in (a, b)
+        )
+        assert expected == pytest.approx(sum(n for (a, _), n in wins.items() if a == item))
+    # Without a defeat there is no such worth, and still an order.
+    found = ranked("winner,loser\nA,B\nB,C\n")
+    assert [row["log_worth"] for row in found["items"]] == [None] * 3
+    assert [row["item"] for row in found["items"]] == ["A", "B", "C"]
+
+
+def test_many_items_by_chains(ranked, rng):
+    items = [f"i{k:02d}" for k in range(12)]
+    lists = [sorted(items, key=lambda name: int(name[1:]) + rng.normal()) for _ in range(30)]
+    content = "\n".join([",".join(map(str, range(12))), *(",".join(row) for row in lists)])
+    found = ranked("judge," + content.replace("\n", "\nx,"))
+    assert found["method"] == "mcmc"
+    assert found["verdict"] == "trust"
+    assert [row["item"] for row in found["items"]] == items
+    assert all(row["low"] <= row["rank"] <= row["high"] for row in found["items"])
+
+
+def test_the_files(run, write, tmp_path):
+    names = {"--csv": "o.csv", "--save": "o.nc", "--plot": "o.svg", "--report": "o.html"}
+    written = [word for option, name in names.items() for word in (option, tmp_path / name)]
+    path = write("r.csv", FORMS["orders"][0])
+    result = run("rank", path, *written, "--level", 0.5)
+    assert (result.exit_code, result.stderr) == (0, "")
+    with (tmp_path / "o.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    shown = [line.split()[1] for line in result.stdout.splitlines()[4:8]]
+    assert [row["item"] for row in rows] == shown == ["A", "B", "C", "D"]
+    posterior = pv.load(tmp_path / "o.nc")
+    assert posterior.labels == (("A", "B", "C", "D"), ("1", "2", "3", "4"))
+    assert float(rows[1]["probability"]) == posterior.marginals[1, 1]
+    assert posterior.settings["input"] == str(path)
+    assert (tmp_path / "o.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "o.html").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("j,k\nA,A\n", [], "line 2: expected 'A' once, got it again"),
+        ("j,k,l\nA,,B\n", [], "line 2: expected empty cells at the end only, got one before 'B'"),
+        ("j,k\nA,B,C\n", [], "line 2: expected 2 cells as in the header, got 3"),
+        ("j,k\nA,\n", [], "expected rankings of two items or more, got 1 rankings of 1"),
+        ("j,count\nA,-1\n", [], "line 2: expected a count of at least 0, got -1"),
+        ("j,count\nA,\n", [], "line 2: expected a count of at least 0, got none"),
+        ("j,count\nA,x\n", [], "line 2, column 2 ('count'): expected a number, got 'x'"),
+        ("A,B,C\n1,2,2\n", ["--ranks"], "line 2: expected different ranks, got 2 for 'B' and 'C'"),
+        ("A,B\n1,x\n", ["--ranks"], "line 2, column 2 ('B'): expected a number, got 'x'"),
+        ("A,A\n1,2\n", ["--ranks"], "line 1, column 2: expected a new name, got 'A' as in line 1"),
+        ("winner,loser\nA,A\n", [], "line 2: expected two items, got 'A' twice"),
+        ("winner,loser,n\nA,B,-1\n", [], "line 2: expected a count of at least 0, got -1"),
+        ("j,k\nA,B\n", ["--method", "exat"], "did you mean 'exact'?"),
+        ("j,k\nA,B\n", ["--level", 0], "level must be in (0, 1], got 0"),
+        ("j,k\nA,B\n", ["--csv", "none/o.csv"], "--csv must lie in an existing folder, got"),
+    ],
+)
+def test_mistakes(run, write, content, options, message):
+    result = run("rank", write("r.csv", content), *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert message in line
+
+
+def test_the_page(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # Four standard errors of the draws that say who comes before whom.
+    assert check_page(run, "rank.md", error=0.032) == 2
