@@ -17,7 +17,7 @@ from typing import Any
 
 from permvi._choices import one_of
 
-GROUPS = ("stick_breaking", "assignment", "exact", "qaplib", "imports")
+GROUPS = ("stick_breaking", "assignment", "exact", "sparse", "qaplib", "imports")
 
 
 def run(

@@ -44,7 +44,7 @@ def random_perms(rng, J, m):
     return np.stack([rng.permutation(m) for _ in range(J)])
 
 
-def worms(seed, *, num_worms=2, num_steps=600, num_recorded=None, num_known=5, m=40):
+def worms(seed, *, num_worms=2, num_steps=600, num_known=5, m=40, **settings):
     """Simulated worms with a sub-network's worth of neurons, and their connectome."""
     rng = np.random.default_rng(seed)
     adjacency = graph(rng, m, 0.15)
@@ -56,7 +56,7 @@ def worms(seed, *, num_worms=2, num_steps=600, num_recorded=None, num_known=5, m
         num_worms=num_worms,
         num_steps=num_steps,
         num_known=num_known,
-        num_recorded=num_recorded,
+        **settings,
     )
     return found, adjacency, positions
 

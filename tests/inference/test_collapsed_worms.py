@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from permvi.datasets import celegans, registry
-from permvi.experiments._worms import antisymmetric_weights, candidates, simulate_worms
+from permvi.experiments._worms import (
+    antisymmetric_weights,
+    candidates,
+    move_edges,
+    simulate_worms,
+)
 from tests.inference.collapsed_cases import graph
 
 
@@ -50,6 +55,38 @@ def test_known_neurons_are_true_and_the_same_in_all_worms(rng):
     assert known.sum(axis=1).tolist() == [4, 4, 4]
     # Which neurons are recorded differs.
     assert len({tuple(sorted(row)) for row in worms.truth}) == 3
+
+
+def test_saturated_dynamics_are_the_linear_ones_where_little_happens(rng):
+    adjacency, positions = graph(rng, 20, 0.3), rng.random(20)
+    seed = int(rng.integers(2**32))
+
+    def worms(**settings):
+        fresh = np.random.default_rng(seed)
+        return simulate_worms(
+            adjacency, positions, fresh, num_steps=1000, num_known=4, num_recorded=20, **settings
+        )
+
+    linear, nearly, saturated = (worms(**s) for s in ({}, {"saturation": 1e6}, {"saturation": 0.3}))
+    # What tanh leaves of x / c, times c, is x to within eps c.
+    np.testing.assert_allclose(nearly.recordings, linear.recordings, atol=1e-8)
+    canonical = saturated.recordings[0][:, np.argsort(saturated.truth[0])]
+    drive = canonical[:-1] @ saturated.weights.T
+    residuals = canonical[1:] - 0.3 * np.tanh(drive / 0.3)
+    # Unit noise again, which the linear dynamics do not leave.
+    error = np.sqrt(2 / residuals.size)
+    assert abs((residuals**2).mean() - 1) < 4 * error
+    assert ((canonical[1:] - drive) ** 2).mean() > 1 + 4 * error
+
+
+def test_moved_edges_are_as_many_and_a_share_of_them_is_wrong(rng):
+    adjacency = graph(rng, 30, 0.2)
+    moved = move_edges(adjacency, 0.1, rng)
+    np.testing.assert_array_equal(moved, moved.T)
+    assert not moved.diagonal().any()
+    assert moved.sum() == adjacency.sum()
+    gone = (adjacency & ~moved).sum() // 2
+    assert gone == round(0.1 * adjacency.sum() / 2)
 
 
 def test_candidates_are_those_that_floating_point_numbers_say():

@@ -1,14 +1,19 @@
 """Method "collapsed": permutations of subjects that share linear dynamics, weights integrated out.
 
 It knows one kind of model, that which has the hook ``shared_regression``: statistics of recordings
-that share a sparse regression. Known neurons are kept as entries of the mask.
+that share a sparse regression. Known neurons are kept as entries of the mask. The option ``search``
+says how: "moves" (the default) searches from several starts and samples by moves; "softassign" is a
+mean field, for many models of one shape at a time.
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from permvi._choices import one_of
+from permvi._methods.collapsed_softassign import posteriors as softassign_posteriors
 from permvi._methods.context import Context
 from permvi._methods.refusals import refuse_partial
 from permvi._task import Task
@@ -17,13 +22,19 @@ from permvi.inference.collapsed import (
     CollapsedResult,
     Scales,
     SharedRegression,
+    SoftassignOptions,
     run_collapsed,
 )
 from permvi.inference.mcmc.summary import summarise_chains
 from permvi.models.protocol import optional
 from permvi.posterior import Diagnostics, Latent, Posterior
 
-OPTIONS = tuple(field.name for field in dataclasses.fields(CollapsedOptions))
+Search = Literal["moves", "softassign"]
+_OPTIONS_OF: dict[str, tuple[str, ...]] = {
+    "moves": tuple(field.name for field in dataclasses.fields(CollapsedOptions)),
+    "softassign": tuple(field.name for field in dataclasses.fields(SoftassignOptions)),
+}
+OPTIONS = ("search", *dict.fromkeys(name for names in _OPTIONS_OF.values() for name in names))
 
 # A label that a search ended in counts as a surprise if the posterior gives it less than this.
 _SURPRISE = 0.05
@@ -41,6 +52,51 @@ def run(task: Task, context: Context) -> Posterior:
     Raises:
         ValueError: The model has no shared dynamics.
     """
+    search, chosen = _search_options(context)
+    given = _shared_regression(task, context)
+    problem, scales = _problem(given)
+    if search == "softassign":
+        return softassign_posteriors([task], [problem], [scales], chosen)[0]
+    result = run_collapsed(
+        problem,
+        scales,
+        np.random.default_rng(context.seed),
+        CollapsedOptions(**chosen),
+        learn_weight=given["learn_weight"],
+        learn_noise=given["learn_noise"],
+        report=lambda done, total: context.progress(context.method, done, total),
+    )
+    return _posterior(task, result, problem.recorded)
+
+
+def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
+    """Those of models of one shape by softassign, in one call; else None."""
+    search, chosen = _search_options(context)
+    if search != "softassign":
+        return None
+    problems, scales = zip(
+        *(_problem(_shared_regression(task, context)) for task in tasks), strict=True
+    )
+    if len({problem.mask.shape for problem in problems}) > 1:
+        return None
+    return softassign_posteriors(tasks, problems, scales, chosen)
+
+
+def _search_options(context: Context) -> tuple[Search, dict[str, Any]]:
+    """How to search, and the options of that."""
+    chosen = dict(context.options)
+    search: Any = one_of("search", chosen.pop("search", "moves"), get_args(Search))
+    for name in chosen:
+        if name not in _OPTIONS_OF[search]:
+            other = next(each for each, names in _OPTIONS_OF.items() if name in names)
+            raise ValueError(
+                f"{name} is an option of search={other!r}, got it with search={search!r}."
+            )
+    return search, chosen
+
+
+def _shared_regression(task: Task, context: Context) -> dict[str, Any]:
+    """What the hook of the model gives."""
     refuse_partial(task, context.method)
     hook = optional(task.model, "shared_regression")
     if hook is None:
@@ -48,19 +104,15 @@ def run(task: Task, context: Context) -> Posterior:
             f"model must have shared dynamics for method {context.method!r}, e.g. a "
             f"models.SharedDynamics, got a {type(task.model).__name__}."
         )
-    options, given = CollapsedOptions(**context.options), hook()
-    result = run_collapsed(
-        SharedRegression(
-            **{field.name: given[field.name] for field in dataclasses.fields(SharedRegression)}
-        ),
-        Scales(given["weight_scale"] ** 2, given["noise_scale"] ** 2),
-        np.random.default_rng(context.seed),
-        options,
-        learn_weight=given["learn_weight"],
-        learn_noise=given["learn_noise"],
-        report=lambda done, total: context.progress(context.method, done, total),
-    )
-    return _posterior(task, result, given["recorded"])
+    given: dict[str, Any] = hook()
+    return given
+
+
+def _problem(given: dict[str, Any]) -> tuple[SharedRegression, Scales]:
+    """The engine's view of it."""
+    names = (field.name for field in dataclasses.fields(SharedRegression))
+    problem = SharedRegression(**{name: given[name] for name in names})
+    return problem, Scales(given["weight_scale"] ** 2, given["noise_scale"] ** 2)
 
 
 def _posterior(task: Task, result: CollapsedResult, recorded: np.ndarray) -> Posterior:

@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from permvi._methods import refusals
+from permvi._methods import refusals, shared_dynamics
 from permvi._methods.audit import audited
 from permvi._methods.context import Context
 from permvi._methods.density import log_densities
@@ -28,11 +28,17 @@ from permvi.inference.map import (
 )
 from permvi.inference.partial import grounded, is_partial
 from permvi.models.protocol import optional
-from permvi.posterior import Diagnostics, Posterior
+from permvi.posterior import Diagnostics, Latent, Posterior
 
-OPTIONS = (*(field.name for field in dataclasses.fields(MapOptions)), "start")
+OPTIONS = (
+    *(field.name for field in dataclasses.fields(MapOptions)),
+    "start",
+    shared_dynamics.OBSERVE,
+)
 
 _ADVICE = "try method='sequential' or 'mcmc'"
+# Of models with shared dynamics, where a restart takes seconds.
+_RESTARTS_ON_DYNAMICS = 4
 # Log densities this close, relative to their size, are one and the same.
 _SAME = 1e-6
 
@@ -46,10 +52,19 @@ def run(task: Task, context: Context) -> Posterior:
     Options are those of `MapOptions`, and ``start``: (n,), or (k, n) for several, matchings to
     start from as well; with sites (S, n) or (k, S, n).
 
+    Models with shared dynamics are searched together with their weights, see `alternate`, with 4
+    restarts by default; ``max_iter`` is the most alternations, and ``max_evaluations`` ends them.
+    The evidence is that of the matching, the weights integrated out. Their option ``observe`` is a
+    function that is called with the best permutations, (1, n) or (1, J, n), and weights, (1, E),
+    after every alternation.
+
     Raises:
         ValueError: The model has other latents, or no finite density was found.
     """
+    if shared_dynamics.has_dynamics(task):
+        return _with_weights(task, context)
     refusals.refuse_latents(task, context.method)
+    shared_dynamics.refuse_observer(context.options)
     settings = dict(context.options)
     starts = _starts(task, settings.pop("start", None))
     result = _search(task, MapOptions(**settings), np.random.default_rng(context.seed), starts)
@@ -74,6 +89,39 @@ def run(task: Task, context: Context) -> Posterior:
     budget = settings.get("max_evaluations")
     left = None if budget is None else max(0, budget - result.num_evaluations - 2)
     return audited(task, posterior, result.perm, _ADVICE, left)
+
+
+def _with_weights(task: Task, context: Context) -> Posterior:
+    """The best permutations and weights together, the weights with their spread given the rest."""
+    from permvi.inference.collapsed.edges import posterior_beliefs
+    from permvi.inference.collapsed.state import State
+    from permvi.inference.dynamics import alternate
+
+    settings = {"num_restarts": _RESTARTS_ON_DYNAMICS, **context.options}
+    observe = shared_dynamics.observer(task, settings.pop(shared_dynamics.OBSERVE, None))
+    given = _starts(task, settings.pop("start", None))
+    problem, scales = shared_dynamics.dynamics_of(task)
+    starts = None if given is None else shared_dynamics.inner(problem.mask, task.restore(given))
+    result = alternate(
+        problem,
+        scales,
+        np.random.default_rng(context.seed),
+        MapOptions(**settings),
+        starts=starts,
+        observe=observe,
+    ).found
+    state = State(problem, result.perm, scales)
+    beliefs, at = posterior_beliefs(problem, *state.statistics, scales), np.nonzero(problem.support)
+    alone = _is_the_only_one(task)
+    return Posterior.from_draws(
+        shared_dynamics.outer(task, result.perm)[None],
+        shape=task.model.shape,
+        latents={shared_dynamics.LATENT: Latent(beliefs.mean[at], np.sqrt(beliefs.variance[at]))},
+        log_evidence=state.log_evidence,
+        log_evidence_kind="exact" if alone else "bound",
+        diagnostics=_diagnostics(result, alone=alone),
+        num_evaluations=result.num_evaluations + 1,
+    )
 
 
 def _search(

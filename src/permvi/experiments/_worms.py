@@ -42,6 +42,7 @@ def simulate_worms(
     num_steps: int = 1000,
     num_known: int = 25,
     num_recorded: int | None = None,
+    saturation: float | None = None,
 ) -> Worms:
     r"""Worms with :math:`y_t = W y_{t-1} + \epsilon_t`, unit noise, neurons in random order.
 
@@ -53,6 +54,8 @@ def simulate_worms(
         num_steps: T.
         num_known: How many neurons are known, the same ones in all worms as far as recorded.
         num_recorded: n, a random choice in each worm that has the known ones in it; all by default.
+        saturation: The most that a neuron's input can do, c in
+            :math:`y_t = c \tanh(W y_{t-1} / c) + \epsilon_t`; linear by default.
     """
     m = len(adjacency)
     weights = antisymmetric_weights(adjacency, rng)
@@ -64,13 +67,35 @@ def simulate_worms(
         activity = np.empty((num_steps, m))
         activity[0] = rng.normal(size=m)
         for t in range(1, num_steps):
-            activity[t] = weights @ activity[t - 1] + rng.normal(size=m)
+            drive = weights @ activity[t - 1]
+            if saturation is not None:
+                drive = saturation * np.tanh(drive / saturation)
+            activity[t] = drive + rng.normal(size=m)
         chosen = np.concatenate([markers, rng.choice(others, count, replace=False)])
         truth.append(rng.permutation(chosen))
         recordings.append(activity[:, truth[-1]])
     identities = np.stack(truth)
     known = np.where(np.isin(identities, markers), identities, -1)
     return Worms(np.stack(recordings), positions[identities], known, identities, weights)
+
+
+def move_edges(adjacency: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """(m, m) a symmetric graph of which a share of the edges has gone to random other places.
+
+    Args:
+        adjacency: (m, m) booleans, symmetric, without loops.
+        share: Which part of the edges is moved.
+        rng: The source of randomness.
+    """
+    a, b = np.triu_indices(len(adjacency), 1)
+    edges = adjacency[a, b].copy()
+    present, absent = np.flatnonzero(edges), np.flatnonzero(~edges)
+    num = round(share * len(present))
+    edges[rng.choice(present, num, replace=False)] = False
+    edges[rng.choice(absent, num, replace=False)] = True
+    moved = np.zeros_like(adjacency)
+    moved[a, b] = moved[b, a] = edges
+    return moved
 
 
 def candidates(observed: np.ndarray, canonical: np.ndarray, tolerance: float) -> np.ndarray:

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.collapsed import kernels
 from permvi.inference.collapsed.problem import SharedRegression
-from permvi.inference.collapsed.state import Scales
+from permvi.inference.collapsed.scales import Scales
 
 
 class Edges(NamedTuple):
@@ -93,6 +92,9 @@ def posterior_beliefs(
     Returns:
         Means and variances; correlations within a row are left out.
     """
+    # Only now: this loads numba.
+    from permvi.inference.collapsed import kernels
+
     mean, variance = np.zeros((2, *problem.support.shape))
     kernels.row_posteriors(K0, K1, present, *problem.inputs, scales.ridge, mean, variance)
     return Beliefs(mean, scales.noise * variance)

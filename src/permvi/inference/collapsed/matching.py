@@ -52,6 +52,22 @@ class PairScores:
         edges = (self.A * self.B[:, perm[:, None], perm]).sum()
         return float(edges + self.C[np.arange(len(perm)), perm].sum())
 
+    def restricted(self, perm: np.ndarray, rows: np.ndarray) -> "PairScores":
+        """The scores, up to a constant, of how some rows share their labels, the rest staying.
+
+        Args:
+            perm: (m,) the permutation.
+            rows: (k,) the rows; column q of the result is the label of ``rows[q]``.
+        """
+        inner, outer = np.ix_(rows, rows), np.ix_(perm[rows], perm[rows])
+        A, B = (
+            np.stack([each[at] for each in part]) for part, at in ((self.A, inner), (self.B, outer))
+        )
+        # The slope counts the edges among the rows themselves, which are not fixed.
+        own = PairScores(A, B, np.zeros(A.shape[1:])).slope(np.arange(len(rows)))
+        fixed = np.ix_(rows, perm[rows])
+        return PairScores(A, B, (self.slope(perm) + self.C)[fixed] - own)
+
     def swap_gains(self, perm: np.ndarray) -> np.ndarray:
         """(m, m) what swapping the labels of two rows adds, for all pairs of rows at once."""
         moved = (self.slope(perm) + self.C)[:, perm]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.collapsed.state import Scales
+from permvi.inference.collapsed.scales import Scales
 
 
 class Weights(NamedTuple):

@@ -9,14 +9,16 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import softmax
 
+from permvi.inference.collapsed.blocks import MEAN_SIZE, rematch_blocks, take_over
 from permvi.inference.collapsed.edges import Edges, estimate_edges, posterior_beliefs
 from permvi.inference.collapsed.moves import Moves, differences
 from permvi.inference.collapsed.options import CollapsedOptions
 from permvi.inference.collapsed.problem import SharedRegression
 from permvi.inference.collapsed.result import CollapsedResult, Weights
 from permvi.inference.collapsed.sampling import Chain, run_chain
+from permvi.inference.collapsed.scales import Scales
 from permvi.inference.collapsed.search import ascend, plausible_moves, search
-from permvi.inference.collapsed.state import Scales, State
+from permvi.inference.collapsed.state import State
 from permvi.inference.map.starts import relaxed_starts
 
 _DEFAULT = CollapsedOptions()
@@ -24,14 +26,15 @@ Report = Callable[[int, int], None]
 Item = TypeVar("Item")
 
 # Proposals of a chain for each plausible exchange, and their least and largest number.
-_STEPS_PER_MOVE = 40
-_FEWEST_STEPS = 4000
-_MOST_STEPS = 60000
-# The share of a chain that looks for better optima, cooling down from a multiple of the
-# temperature, and the share of the rest that is not kept.
-_EXPLORED = 0.25
-_HEAT = 2.0
+_STEPS_PER_MOVE = 30
+_FEWEST_STEPS = 3000
+_MOST_STEPS = 30000
+# The share of a chain that is not kept.
 _WARM_UP = 0.2
+# How often a search tries to match each row anew, and the most blocks of rows at a time; first by
+# itself, then with what others have found.
+_COVERAGE = 5
+_MOST_BLOCKS = 40
 # Draws that the weights' moments are taken over.
 _NUM_WEIGHT_DRAWS = 16
 
@@ -48,9 +51,9 @@ def run_collapsed(
 ) -> CollapsedResult:
     """The tempered posterior of all subjects' permutations, the weights integrated out.
 
-    Searches are independent of each other. What they end in is then improved by chains that cool
-    down and that may take over, block by block, what other searches have found; and the chains that
-    are kept start from these optima, drawn by their evidence.
+    Searches are independent of each other, and so is what matching blocks of rows anew makes of
+    them. Then they take over, cycle by cycle, what others have found, and match blocks anew again;
+    and chains start from these optima, drawn by their evidence.
 
     Args:
         problem: Statistics and constraints.
@@ -62,25 +65,26 @@ def run_collapsed(
         report: Called as ``report(done, total)``.
     """
     num, temperature = options.num_restarts, options.temperature
-    edges = [estimate_edges(problem, j, scales) for j in range(problem.num_subjects)]
+    edges = _estimates(problem, scales)
     starts = relaxed_starts(num, problem.mask.shape, problem.mask, rng)
+    total = 4 * num
     learned = {"learn_weight": learn_weight, "learn_noise": learn_noise}
     with ThreadPoolExecutor(min(num, os.cpu_count() or 1)) as pool:
         finds = pool.map(lambda start: search(problem, edges, scales, start, **learned), starts)
-        searched = _told(finds, report, 0, 3 * num)
+        searched = _told(finds, report, 0, total)
         best = max(searched, key=lambda state: state.log_evidence)
         # Evidence at different scales cannot be compared, so all get those of the best.
         states = [State(problem, state.perms, best.scales) for state in searched]
+        edges = _estimates(problem, best.scales)
+        num_steps = options.num_steps or _default_steps(states[0], edges, options.num_draws)
+        # Still independent, so that where these end tells how sure it is that nothing was missed.
+        alone = _explorations(pool, states, edges, rng, differ=_cycles(states).num > 0)
+        _told(alone, report, num, total)
         found = np.stack([state.perms for state in states])
         found_values = np.array([state.log_density for state in states])
-        num_steps = options.num_steps or _default_steps(states[0], edges, options.num_draws)
         between = _cycles(states)
-        improved = pool.map(
-            lambda state, stream: _explore(state, edges, between, stream, num_steps, temperature),
-            states,
-            rng.spawn(num),
-        )
-        _told(improved, report, num, 3 * num)
+        together = _explorations(pool, states, edges, rng, differ=between.num > 0, cycles=between)
+        _told(together, report, 2 * num, total)
         cycles = _cycles(states)
         values = np.array([state.log_density for state in states])
         chosen = rng.choice(num, size=num, p=softmax(values / temperature))
@@ -90,10 +94,13 @@ def run_collapsed(
             starting,
             rng.spawn(num),
         )
-        chains = _told(sampled, report, 2 * num, 3 * num)
+        chains = _told(sampled, report, 3 * num, total)
     top = max(chains, key=lambda chain: chain.best_log_density)
-    mode = State(problem, top.best, best.scales)
-    _recombine(mode, edges, cycles)
+    climbed = State(problem, top.best, best.scales)
+    ascend(climbed, edges)
+    mode = max((climbed, *states), key=lambda state: state.log_density)
+    take_over(mode, cycles)
+    ascend(mode, edges)
     draws = np.stack([chain.draws for chain in chains])
     return CollapsedResult(
         draws=draws,
@@ -106,9 +113,13 @@ def run_collapsed(
         scales=best.scales,
         weights=_weights(problem, best.scales, draws, rng),
         num_evaluations=sum(
-            state.num_evaluations for state in (*searched, *states, *starting, mode)
+            state.num_evaluations for state in {*searched, *states, *starting, climbed, mode}
         ),
     )
+
+
+def _estimates(problem: SharedRegression, scales: Scales) -> list[Edges]:
+    return [estimate_edges(problem, j, scales) for j in range(problem.num_subjects)]
 
 
 def _told(items: Iterable[Item], report: Report | None, done: int, total: int) -> list[Item]:
@@ -134,31 +145,37 @@ def _cycles(states: Sequence[State]) -> Moves:
     return reduce(Moves.followed_by, pairs, Moves.single(np.empty((0, 3))))
 
 
-def _recombine(state: State, edges: Sequence[Edges], cycles: Moves) -> None:
-    """Climb, with what other searches have found as further moves."""
-    if cycles.num:
-        state.walk(cycles, np.arange(cycles.num), np.zeros(cycles.num))
-        state.refresh()
-    ascend(state, edges)
-
-
-def _explore(
-    state: State,
+def _explorations(
+    pool: ThreadPoolExecutor,
+    states: Sequence[State],
     edges: Sequence[Edges],
-    cycles: Moves,
     rng: np.random.Generator,
-    num_steps: int,
-    temperature: float,
-) -> None:
-    """Move a state, in place, to the best optimum that it and a cooling chain lead to."""
-    _recombine(state, edges, cycles)
-    before, value = state.perms, state.log_density
-    count = max(1, int(_EXPLORED * num_steps))
-    cooling = temperature * np.geomspace(_HEAT, 1.0, count)
-    run_chain(state, edges, cycles, rng, num_steps=count, num_draws=1, temperatures=cooling)
-    _recombine(state, edges, cycles)
-    if state.log_density < value:
-        state.move_to(before)
+    *,
+    differ: bool,
+    cycles: Moves | None = None,
+) -> Iterable[None]:
+    """Improve states, in place, by cycles that lead to others and by new matches of blocks.
+
+    Args:
+        pool: Who does it.
+        states: What to improve.
+        edges: Estimates of all subjects.
+        rng: The source of randomness.
+        differ: Whether there is more than one state among them.
+        cycles: What leads from one to another, if they may look at each other.
+    """
+    problem = states[0].problem
+    num_open = int((problem.mask.sum(axis=-1) > 1).sum())
+    # Where all searches agree there is little left to be found.
+    coverage = _COVERAGE if differ else 1
+    num_blocks = min(-(-coverage * num_open // MEAN_SIZE), _MOST_BLOCKS)
+
+    def explore(state: State, stream: np.random.Generator) -> None:
+        if cycles is not None:
+            take_over(state, cycles)
+        rematch_blocks(state, edges, stream, num_blocks)
+
+    return pool.map(explore, states, rng.spawn(len(states)))
 
 
 def _sample(
@@ -170,9 +187,8 @@ def _sample(
     options: CollapsedOptions,
 ) -> Chain:
     """A chain at the options' temperature, without its warm-up."""
-    left = max(num_steps - int(_EXPLORED * num_steps), options.num_draws)
-    warm_up = max(1, int(_WARM_UP * left))
-    for count, num_draws in ((warm_up, 1), (left, options.num_draws)):
+    warm_up = max(1, int(_WARM_UP * num_steps))
+    for count, num_draws in ((warm_up, 1), (num_steps, options.num_draws)):
         chain = run_chain(
             state,
             edges,

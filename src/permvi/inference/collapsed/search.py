@@ -13,18 +13,19 @@ from permvi.inference.collapsed.edges import (
 from permvi.inference.collapsed.matching import PairScores, climb, frank_wolfe, pair_scores
 from permvi.inference.collapsed.moves import Moves
 from permvi.inference.collapsed.problem import SharedRegression
-from permvi.inference.collapsed.state import Scales, State, by_label
+from permvi.inference.collapsed.scales import Scales
+from permvi.inference.collapsed.state import State, by_label
 
-_MAX_SWEEPS = 4
-_MAX_ROUNDS = 10
+_MAX_SWEEPS = 3
 # Moves whose approximate gain is below these, in nats, are not plausible.
 _SWAP_FLOOR = -30.0
 _RELABEL_FLOOR = -60.0
 # Those of one subject below this are hardly ever uphill: approximate gains are 2 nats off.
 _ASCENT_FLOOR = -12.0
 _LEAST_GAIN = 1e-9
-# The most moves that one round tries.
+# The most moves that one round tries, and after how many evidences no other round begins.
 _MAX_MOVES = 4000
+_MAX_EVALUATIONS = 10000
 
 
 def search(
@@ -45,9 +46,9 @@ def search(
         spent += _match_jointly(problem, edges, scales, starts, perms)
     state = State(problem, perms, scales)
     state.num_evaluations += spent
-    ascend(state, edges)
     state.learn_scales(weight=learn_weight, noise=learn_noise)
     ascend(state, edges)
+    state.learn_scales(weight=learn_weight, noise=learn_noise)
     return state
 
 
@@ -144,7 +145,7 @@ def plausible_moves(
     problem, perms = state.problem, state.perms
     moves, scored = [], []
     for j, of_subject in enumerate(scores or cavity_scores(problem, edges, state.scales, perms)):
-        gains = _by_label(of_subject, perms[j], problem.mask[j])
+        gains = _by_label(of_subject, perms[j], problem.mask[j], problem.recorded[j])
         a, b = np.nonzero(np.triu(gains > _SWAP_FLOOR, 1))
         moves.append(np.column_stack([np.full(len(a), j), a, b]))
         scored.append(gains[a, b])
@@ -154,7 +155,7 @@ def plausible_moves(
         some = np.zeros(total.shape, bool)
         for j in range(problem.num_subjects):
             unconditional = pair_scores(edges[j], beliefs, problem.prior[j])
-            gains = _by_label(unconditional, perms[j], problem.mask[j])
+            gains = _by_label(unconditional, perms[j], problem.mask[j], problem.recorded[j])
             total += np.where(np.isfinite(gains), gains, 0.0)
             some |= np.isfinite(gains)
         a, b = np.nonzero(np.triu(some & (total > _RELABEL_FLOOR), 1))
@@ -165,18 +166,28 @@ def plausible_moves(
     return Moves.single(exchanges[order]), gains[order]
 
 
-def _by_label(scores: PairScores, perm: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """(m, m) gains of exchanging two labels of a subject, -inf where the mask forbids it."""
+def _by_label(
+    scores: PairScores, perm: np.ndarray, mask: np.ndarray, recorded: np.ndarray
+) -> np.ndarray:
+    """(m, m) gains of exchanging two labels of a subject, -inf where that is not to be tried.
+
+    The mask may forbid it; and rows without a recording are all the same.
+    """
     allowed = mask[:, perm]
-    gains = np.where(allowed & allowed.T, scores.swap_gains(perm), -np.inf)
+    allowed = allowed & allowed.T & (recorded | recorded[:, None])
+    gains = np.where(allowed, scores.swap_gains(perm), -np.inf)
     rows = np.argsort(perm)
     return gains[rows[:, None], rows]
 
 
 def ascend(state: State, edges: Sequence[Edges]) -> None:
-    """Take moves that raise the exact evidence until none does."""
-    for _ in range(_MAX_ROUNDS):
-        moves, scored = plausible_moves(state, edges)
+    """Take moves that raise the exact evidence until none does, or too many have been tried."""
+    # Without others a subject's scores are the same wherever it is.
+    alone = state.problem.num_subjects == 1
+    scores = cavity_scores(state.problem, edges, state.scales, state.perms) if alone else None
+    enough = state.num_evaluations + _MAX_EVALUATIONS
+    while state.num_evaluations < enough:
+        moves, scored = plausible_moves(state, edges, scores)
         moves = Moves.single(
             moves.exchanges[(scored > _ASCENT_FLOOR) | (moves.exchanges[:, 0] < 0)]
         )

@@ -5,35 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from permvi.inference.collapsed import kernels
 from permvi.inference.collapsed.moves import Moves
 from permvi.inference.collapsed.problem import SharedRegression
+from permvi.inference.collapsed.scales import Scales as Scales
 
 # The ridge is looked for within this factor of where it was.
 _RIDGE_FACTOR = 30.0
 _RIDGE_TOLERANCE = 0.01
-
-
-class Scales(NamedTuple):
-    """The variances of the model.
-
-    Attributes:
-        weight: Prior variance of the weights on the support.
-        noise: Noise variance.
-    """
-
-    weight: float
-    noise: float
-
-    @property
-    def ridge(self) -> float:
-        """What is added to the diagonal of a regression's second moments."""
-        return self.noise / self.weight
-
-    @property
-    def regression(self) -> tuple[float, float]:
-        """The ridge and the noise variance, which evidence is computed from."""
-        return self.ridge, self.noise
 
 
 class Screen(NamedTuple):
@@ -111,6 +89,9 @@ class State:
         screen: Screen | None = None,
     ) -> np.ndarray:
         """Try moves in an order (num,), see `kernels.walk`; what each gains or would gain."""
+        # Only now: this loads numba.
+        from permvi.inference.collapsed import kernels
+
         problem, gains = self.problem, np.empty(len(order))
         if screen is None:
             nothing = np.empty((problem.num_subjects, 0, 0, 0))
@@ -160,6 +141,8 @@ class State:
         self._evidence = self._rows_evidence(*self.scales.regression)
 
     def _rows_evidence(self, ridge: float, noise: float) -> np.ndarray:
+        from permvi.inference.collapsed import kernels
+
         inputs, start = self.problem.inputs
         most = int(np.diff(start).max())
         evidence, work = np.empty(self.problem.size), np.empty((most + 1, most + 1))
