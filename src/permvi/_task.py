@@ -276,13 +276,22 @@ def _host_log_density_of(data: _Data, perm: np.ndarray, **latents: Any) -> np.nd
 
 
 def unmatched_weights(problem: Problem, perms: np.ndarray) -> np.ndarray:
-    """What unmatched rows and columns add to the log density: (..., [S,] n) integers -> (...)."""
-    total = np.zeros(perms.shape[: perms.ndim - (1 if problem.num_sites == 1 else 2)])
+    """What unmatched rows and columns add to the log density: (..., [S,] n) integers -> (...).
+
+    Where one side alone may stay unmatched, the other has to be matched if it is not the longer.
+    """
+    n, m = problem.shape
     axes = (-1,) if problem.num_sites == 1 else (-2, -1)
+    total = np.zeros(perms.shape[: perms.ndim - len(axes)])
+    if problem.row_unmatched is None and problem.col_unmatched is None:
+        return total
+    used = (perms[..., :, None] == np.arange(m)).any(axis=-2)
     if problem.row_unmatched is not None:
         total = total + np.where(perms < 0, np.asarray(problem.row_unmatched), 0.0).sum(axis=axes)
+    elif problem.col_unmatched is not None and n <= m:
+        total = np.where((perms < 0).any(axis=axes), -np.inf, total)
     if problem.col_unmatched is not None:
-        columns = np.arange(problem.shape[1])
-        used = (perms[..., :, None] == columns).any(axis=-2)
         total = total + np.where(used, 0.0, np.asarray(problem.col_unmatched)).sum(axis=axes)
+    elif problem.row_unmatched is not None and m <= n:
+        total = np.where(used.all(axis=axes), total, -np.inf)
     return total

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from permvi import metrics
+from permvi._methods.conditional import conditional, with_marginals
 from permvi._methods.context import Context
 from permvi._methods.density import log_densities
 from permvi._methods.exact import count_all
@@ -138,9 +139,16 @@ def _posterior(task: Task, result: DiscreteResult) -> Posterior:
         raise ValueError("the log density must be finite for some matching, got -inf for all seen.")
     mode = np.asarray(as_perms(seen.choices[np.argmax(seen.values)], task.problem))
     corrected = result.recipe.correction != "none"
-    errors = task.in_all_rows(total_variation_error(weighted, task.problem.shape[1]))
     # Every matching was evaluated and counts in full.
     complete = not weighted.variances.any() and len(seen) >= count_all(task.problem)
+    draws, finer = task.restore(weighted.perms), None
+    if corrected and not complete:
+        shares = np.exp(weighted.log_weights - np.logaddexp.reduce(weighted.log_weights))
+        finer = conditional(task, draws, shares, weighted.variances)
+    if finer is None:
+        errors = task.in_all_rows(total_variation_error(weighted, task.problem.shape[1]))
+    else:
+        errors = finer.sampling_error_by_row
     diagnostics = diagnose(
         exact=corrected and complete,
         row_labels=task.labels[0],
@@ -153,7 +161,7 @@ def _posterior(task: Task, result: DiscreteResult) -> Posterior:
         evidence_gap=_gap(result) if corrected else None,
     )
     posterior = Posterior.from_draws(
-        task.restore(weighted.perms),
+        draws,
         weighted.log_weights,
         shape=task.model.shape,
         mode=task.restore(mode),
@@ -163,10 +171,8 @@ def _posterior(task: Task, result: DiscreteResult) -> Posterior:
         diagnostics=diagnostics,
         num_evaluations=seen.num_evaluations,
     )
-    law = FamilyLaw(
-        result.family, task.reduction, task.restore(weighted.perms), weighted.log_weights
-    )
-    return dataclasses.replace(posterior, law=law)
+    law = FamilyLaw(result.family, task.reduction, draws, weighted.log_weights)
+    return with_marginals(dataclasses.replace(posterior, law=law), finer)
 
 
 def _elbo(result: DiscreteResult) -> float:

@@ -1,9 +1,12 @@
 """Partial matchings as one table for each site: pairs, and rows and columns that stay unmatched."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from permvi.inference.exact.duality import best_matching
-from permvi.inference.exact.problem import build_weights
+from permvi.inference.exact.problem import LogWeights, build_weights
 from permvi.inference.problem import Problem
 
 
@@ -17,19 +20,38 @@ def grounded(problem: Problem) -> np.ndarray:
 
     Pairs weigh zero where the density is not linear.
     """
-    n, m = problem.shape
-    S = problem.num_sites
-    shapes = {"scores": (n, m), "mask": (n, m), "row_unmatched": (n,), "col_unmatched": (m,)}
-    given = {name: getattr(problem, name) for name in shapes}
+    names = ("scores", "mask", "row_unmatched", "col_unmatched")
+    given = {name: getattr(problem, name) for name in names}
     if given["scores"] is None:
-        given["scores"] = np.zeros((n, m))
+        given["scores"] = np.zeros(problem.shape)
+    return tables_by_site(given, problem.num_sites)
+
+
+def tables_by_site(arguments: Mapping[str, Any], num_sites: int) -> np.ndarray:
+    """(S, n+1, m+1) the grounded log weights of what `solve_exact` takes for one site.
+
+    Args:
+        arguments: Arrays with an axis of sites in front or without, None where there is nothing;
+            "scores" are always there.
+        num_sites: S.
+    """
+    n, m = np.shape(arguments["scores"])[-2:]
+    events = {"row_unmatched": (n,), "col_unmatched": (m,), "known": (n,)}
     full = {
-        name: np.broadcast_to(np.asarray(array), (S, *shapes[name]))
-        for name, array in given.items()
+        name: np.broadcast_to(np.asarray(array), (num_sites, *events.get(name, (n, m))))
+        for name, array in arguments.items()
         if array is not None
     }
-    sites = ({name: array[s] for name, array in full.items()} for s in range(S))
+    sites = ({name: array[s] for name, array in full.items()} for s in range(num_sites))
     return np.stack([build_weights(**site).table for site in sites])
+
+
+def feasible(problem: Problem, perms: np.ndarray) -> np.ndarray:
+    """(num,) whether matchings (num, n) or (num, S, n) leave only unmatched what may be."""
+    tables = grounded(problem)
+    sites = perms.reshape(len(perms), *tables.shape[:1], -1)
+    total = sum(LogWeights(table).of(sites[:, s]) for s, table in enumerate(tables))
+    return np.isfinite(total)
 
 
 def complete(tables: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from permvi.inference.discrete.density import as_perms
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.discrete.seen import Seen
 from permvi.inference.map.hill_climbing import local_search
+from permvi.inference.partial import feasible, is_partial
 from permvi.inference.problem import Problem
 
 # A matching is missed if the family gives it this much less than the posterior does.
@@ -39,25 +40,33 @@ def search_modes(
     event = (n,) if S == 1 else (S, n)
     mask = True if problem.mask is None else np.asarray(problem.mask)
     allowed = np.broadcast_to(mask, (n, m) if S == 1 else (S, n, m))
-    partial = problem.row_unmatched is not None or problem.col_unmatched is not None
-    best = seen.choices[np.argmax(seen.values)][None]
+    partial = is_partial(problem)
+    best = seen.choices[[np.argmax(seen.values)]] if len(seen) else random_choices[:1]
     # A climb takes about a step for each row, and a step looks at all swaps.
     swaps = S * n * (max(n, m) - 1) // 2
     num_climbs = max_evaluations // max(1, swaps * S * n)
     starts = np.asarray(as_perms(np.concatenate([best, random_choices[:num_climbs]]), problem))
 
     def log_densities(perms: np.ndarray) -> np.ndarray:
-        choices = np.where(perms < 0, m, perms).reshape(-1, S, n)
-        return seen.look_up(choices)
+        # One side may have to be matched although the other may not; climbs do not know which.
+        possible = feasible(problem, perms) if partial else np.ones(len(perms), bool)
+        values = np.full(len(perms), -np.inf)
+        if possible.any():
+            choices = np.where(perms[possible] < 0, m, perms[possible])
+            values[possible] = seen.look_up(choices.reshape(-1, S, n))
+        return values
 
-    found, _ = local_search(
+    found, values = local_search(
         log_densities, starts.reshape(-1, *event), allowed, max_evaluations, partial=partial
     )
+    found = found[values > -np.inf]
     return np.where(found < 0, m, found).reshape(-1, S, n)
 
 
 def missed_mass(family: Family, seen: Seen, found: np.ndarray, weighted: Corrected) -> float:
     """The posterior mass of what was found where the family has hardly any probability."""
+    if len(found) == 0:
+        return 0.0
     log_p = seen.look_up(found) - weighted.log_evidence
     matter = log_p > np.log(1e-6)
     if not matter.any():

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import logsumexp
 
 from permvi.inference.discrete.family import Family
 from permvi.inference.discrete.structure import Structure
@@ -19,6 +20,9 @@ from permvi.transforms.sinkhorn import log_sinkhorn
 # Least log marginal: what is less probable may as well be learnt.
 _LEAST = -60.0
 _SINKHORN_STEPS = 100
+# Where next to nothing is unmatched, scaling is slow; beyond this accuracy it is no use.
+_SCALING_STEPS = 1000
+_SCALED = 1e-6
 # Share of the variance of log densities that a linear stand-in has to explain.
 _GOOD_FIT = 0.99
 # Ridge, relative to the largest singular value squared: permutations are rank-deficient predictors.
@@ -119,6 +123,9 @@ def log_marginals(structure: Structure, table: np.ndarray) -> np.ndarray:
     """(S, n, C) log Sinkhorn marginals of the choices with log weights (S, n, C)."""
     (n, m), C = structure.shape, structure.num_choices
     edges = None if structure.edges is None else np.asarray(structure.edges)
+    if edges is not None and structure.ground and edges.shape[-2] > n:
+        sites = zip(table, edges, strict=True)
+        return np.stack([_log_scaled(weights, allowed) for weights, allowed in sites])
     size = m if edges is None else edges.shape[-1]
     square = np.zeros((structure.num_sites, size, size))
     square[:, :n, :m] = table[..., :m]
@@ -129,6 +136,37 @@ def log_marginals(structure: Structure, table: np.ndarray) -> np.ndarray:
     if structure.ground:
         result[..., m] = np.logaddexp.reduce(found[:, :n, m:], axis=-1)
     return np.clip(result, _LEAST, 0.0)
+
+
+def _log_scaled(table: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    r"""(n, m+1) log marginals of one site whose rows and columns may both stay unmatched.
+
+    The solution :math:`P_{ij} = x_i w_{ij} y_j` of
+
+    .. math:: x_i \Big(r_i + \sum_j w_{ij} y_j\Big) = 1, \qquad
+              y_j \Big(1 + \sum_i x_i w_{ij}\Big) = 1,
+
+    with weights relative to columns that stay unmatched. Sinkhorn scaling of the square with dummy
+    rows and columns is something else: there unmatched rows choose between dummies that are all
+    alike, so that a matching counts the more often the fewer pairs it has.
+
+    Args:
+        table: (n, m+1) log weights, the last column for unmatched rows.
+        edges: As in `Structure`, of one site.
+    """
+    n, m = table.shape[0], table.shape[1] - 1
+    allowed = np.column_stack([edges[:n, :m], edges[:n, m:].any(axis=1)])
+    logs = np.where(allowed, table, -np.inf)
+    free = np.where(edges[n:, :m].any(axis=0), 0.0, -np.inf)
+    y = np.zeros(m + 1)
+    for _ in range(_SCALING_STEPS):
+        x = -logsumexp(logs + y, axis=1, keepdims=True)
+        before = y[:m].copy()
+        y[:m] = -np.logaddexp(free, logsumexp(logs[:, :m] + x, axis=0))
+        if np.abs(y[:m] - before).max() <= _SCALED:
+            break
+    found = logs + y
+    return np.clip(found - logsumexp(found, axis=1, keepdims=True), _LEAST, 0.0)
 
 
 @jax.jit
