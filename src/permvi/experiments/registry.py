@@ -16,6 +16,7 @@ STUDIES = {
     "transforms": "Figure 1 of the paper, what each transform does to a cloud of points",
     "compare": "all methods on five kinds of problems, next to the exact answer",
     "matching": "Table 1 and Figure 2, all methods against exact posteriors over matchings",
+    "celegans": "Figures 3 and 4, which neuron is which in worms that share their dynamics",
     "vae": "Table 2 and Figure 5 of the supplement, autoencoders with categorical codes",
 }
 SIZES = ("smoke", "paper")

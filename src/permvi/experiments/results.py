@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from permvi._files import atomic, write_json
+from permvi._tables import markdown_table
 
 Report = Callable[[str, int, int], None]
 
@@ -104,4 +105,16 @@ def write_rows(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
         writer = csv.DictWriter(file, header, lineterminator="\n")
         writer.writeheader()
         writer.writerows(listed)
+    return path
+
+
+def write_tables(folder: Path, tables: Iterable[Table]) -> Path:
+    """Write ``tables.md``, the tables for people."""
+    path = folder / "tables.md"
+    blocks = []
+    for table in tables:
+        header = [column.removeprefix(">") for column in table.columns]
+        blocks.append(f"## {table.title}\n\n{markdown_table(header, table.rows)}\n")
+    with atomic(path) as temporary:
+        temporary.write_text("\n".join(blocks), encoding="utf-8")
     return path

@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from permvi import _figures
-from permvi._files import atomic
-from permvi._tables import markdown_table
 from permvi.experiments.matching import figure2, figures, ordering
 from permvi.experiments.matching.paper import reported
 from permvi.experiments.matching.problems import NUM_POINTS, SIGMAS
-from permvi.experiments.results import Result, Table, summary_row, write_rows, write_summary
+from permvi.experiments.results import (
+    Result,
+    Table,
+    summary_row,
+    write_rows,
+    write_summary,
+    write_tables,
+)
 from permvi.experiments.runner import Finished, Row
 
 _MASS = ("mass_", "true_mass_")
@@ -25,7 +30,7 @@ def finish(folder: Path, size: str, seed: int, finished: list[Finished]) -> Resu
     files = [
         write_rows(folder, rows),
         write_summary(folder, summary),
-        _write_tables(folder, tables),
+        write_tables(folder, tables),
         *_figures.save(figure2.draw(rows, seed), folder, "figure2"),
         *_figures.save(figures.error_against_cost(summary), folder, "error_cost"),
         *_figures.save(figures.orders(rows), folder, "ordering"),
@@ -127,14 +132,3 @@ def _ordering_table(summary: list[dict[str, Any]]) -> Table:
     ]
     title = f"Random orders of rows and columns, sigma {ordering.SIGMA}"
     return Table(title, ["method", ">Hellinger distance"], rows)
-
-
-def _write_tables(folder: Path, tables: list[Table]) -> Path:
-    path = folder / "tables.md"
-    blocks = []
-    for table in tables:
-        header = [column.removeprefix(">") for column in table.columns]
-        blocks.append(f"## {table.title}\n\n{markdown_table(header, table.rows)}\n")
-    with atomic(path) as temporary:
-        temporary.write_text("\n".join(blocks), encoding="utf-8")
-    return path
