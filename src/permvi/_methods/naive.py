@@ -15,7 +15,7 @@ from permvi._methods.context import Context
 from permvi._methods.gumbel_sinkhorn import refuse_infinite, stack_problems
 from permvi._methods.refusals import refuse_latents
 from permvi._methods.relaxed import posterior_of
-from permvi._methods.stacking import alike
+from permvi._methods.stacking import alike, stack
 from permvi._task import Task
 from permvi.inference.gumbel_sinkhorn import PathwiseResult
 from permvi.inference.naive import (
@@ -25,6 +25,7 @@ from permvi.inference.naive import (
     fit_naive,
 )
 from permvi.inference.partial import grounded, is_partial
+from permvi.inference.vi.prepare import RelaxedProblem, prepare
 from permvi.posterior import Posterior
 
 OPTIONS = tuple(field.name for field in dataclasses.fields(NaiveOptions))
@@ -84,7 +85,7 @@ def _linear(task: Task, context: Context) -> Posterior:
 def _general(tasks: Sequence[Task], context: Context) -> list[Posterior]:
     options = NaiveOptions(**context.options)
     results, rows = fit_naive(
-        stack_problems(tasks, context.method),
+        _stacked(tasks, context.method),
         context.rng_key,
         options,
         lambda step, total, elbo: context.progress(context.method, step, total),
@@ -92,6 +93,13 @@ def _general(tasks: Sequence[Task], context: Context) -> list[Posterior]:
     for result in results:
         refuse_infinite(np.asarray(result.elbo_trace), context.method)
     return [_with_rows(*each) for each in zip(tasks, results, rows, strict=True)]
+
+
+def _stacked(tasks: Sequence[Task], method: str) -> RelaxedProblem:
+    if not tasks[0].problem.latents:
+        return stack_problems(tasks, method)
+    # Any family that takes masks: they all see the same square problem.
+    return prepare(stack([task.problem for task in tasks]), "rounding")
 
 
 def _with_rows(task: Task, result: Any, rows: np.ndarray) -> Posterior:

@@ -35,6 +35,11 @@ NAIVE: dict[str, Any] = {
     "num_draws": 100,
 }
 
-MCMC: dict[str, Any] = {}
+MCMC: dict[str, Any] = {
+    "num_chains": 4,
+    "num_steps": 400,
+    "swaps_per_proposal": 10,
+    "num_draws": 1000,
+}
 
-MAP: dict[str, Any] = {}
+MAP: dict[str, Any] = {"num_restarts": 2}

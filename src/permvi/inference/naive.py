@@ -7,13 +7,14 @@ probability vector over the allowed columns, and nothing keeps two rows from the
   the posterior when the columns are forgotten, in closed form.
 * Others: :math:`q(X) = \prod_i \mathrm{Dir}(x_i; a_i)`, fitted to the relaxed density by pathwise
   gradients through the gamma variates (Figurnov et al. 2018), against a symmetric Dirichlet prior.
+  Other latents have independent normals in unconstrained space.
 
 Draws of rows are taken to the nearest permutation by linear assignment.
 """
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +27,14 @@ from permvi.distributions._arguments import positive_int
 from permvi.inference.gumbel_sinkhorn import PathwiseResult, pathwise_result
 from permvi.inference.partial import complete
 from permvi.inference.pathwise import Progress, ascend
+from permvi.inference.vi.latents import latent_guide, latent_start, latent_start_scale
 from permvi.inference.vi.prepare import RelaxedProblem
+from permvi.inference.vi.result import LatentDraws
 
 # Log gammas of smaller concentrations leave float32.
 _SMALLEST_CONCENTRATION = 1e-2
+# Rows are drawn and taken to permutations so many numbers at a time.
+_NUMBERS_AT_ONCE = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,8 @@ class NaiveOptions:
         num_steps: Number of steps, rounded up to whole chunks.
         num_samples: Monte Carlo samples of the ELBO in each step.
         num_restarts: Independent fits, of which the one with the best ELBO is kept.
-        start_spread: Standard deviation of the random start.
+        start_spread: Standard deviation of the random start, of other latents with a normal prior
+            in units of that.
         num_draws: Permutations drawn from each restart.
     """
 
@@ -65,26 +71,68 @@ class NaiveOptions:
             raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r:.60}.")
 
 
+class _RowProblem(NamedTuple):
+    """A problem with the entries that its rows may use; gamma variates of others would be wasted.
+
+    Attributes:
+        problem: The problem.
+        columns: (S, n, K) the allowed columns of each row, with others behind them.
+        allowed: (S, n, K) booleans, which of them are allowed.
+    """
+
+    problem: RelaxedProblem
+    columns: jax.Array
+    allowed: jax.Array
+
+    def spread(self, rows: jax.Array) -> jax.Array:
+        """(..., S, n, K) entries in their columns: (..., S, n, N)."""
+        zeros = jnp.zeros((*rows.shape[:-1], self.problem.size), rows.dtype)
+        columns = jnp.broadcast_to(self.columns, rows.shape)
+        return jnp.put_along_axis(zeros, columns, rows, axis=-1, inplace=False)
+
+
+class _Params(NamedTuple):
+    """Variational parameters, all of them real.
+
+    Attributes:
+        rows: (S, n, K) of the concentrations.
+        latents: Locations and scales of other latents by name.
+    """
+
+    rows: jax.Array
+    latents: dict[str, tuple[jax.Array, jax.Array]]
+
+
 @dataclasses.dataclass(frozen=True)
 class _RelaxedElbo:
-    """The ELBO of Dirichlet rows."""
+    """The ELBO of Dirichlet rows, and of normals for other latents."""
 
     num_samples: int
 
     def __call__(
-        self,
-        raw: jax.Array,
-        problem: RelaxedProblem,
-        prior: jax.Array,
-        fraction: jax.Array,
-        key: jax.Array,
+        self, params: _Params, rows: Any, prior: jax.Array, fraction: jax.Array, key: jax.Array
     ) -> jax.Array:
         del fraction
-        allowed = _allowed_rows(problem)
-        a = concentration(raw)
-        X = _dirichlet(key, a, allowed, self.num_samples)
-        values = jax.vmap(problem.value)(X)
-        return jnp.mean(values) - jnp.sum(dirichlet_divergence(a, prior, allowed))
+        key_rows, key_latents = jax.random.split(key)
+        a = concentration(params.rows)
+        X = rows.spread(_dirichlet(key_rows, a, rows.allowed, self.num_samples))
+        latents, log_ratio = _draw_latents(rows.problem, params, key_latents, self.num_samples)
+        values = jax.vmap(rows.problem.value)(X, **latents) + log_ratio
+        return jnp.mean(values) - jnp.sum(dirichlet_divergence(a, prior, rows.allowed))
+
+
+def _draw_latents(
+    problem: RelaxedProblem, params: _Params, key: jax.Array, num: int
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Draws (num, ...) of other latents by name, and (num,) ``log p - log q`` of all of them."""
+    drawn, log_ratio = {}, jnp.zeros(num)
+    for index, (name, prior) in enumerate(problem.latents.items()):
+        guide = latent_guide(prior, *params.latents[name])
+        value, inner = guide.sample_with_intermediates(jax.random.fold_in(key, index), (num,))
+        terms = prior.log_prob(value) - guide.log_prob(value, inner)
+        drawn[name] = value
+        log_ratio = log_ratio + jnp.sum(terms.reshape(num, -1), axis=1)
+    return drawn, log_ratio
 
 
 def concentration(raw: jax.Array) -> jax.Array:
@@ -114,7 +162,7 @@ def fit_naive(
 
     Args:
         problems: Made by `permvi.inference.vi.prepare.prepare`, with an axis over problems in front
-            of all leaves. Other latents are not looked at.
+            of all leaves.
         rng_key: A JAX random key.
         options: Settings.
         on_progress: Called as ``on_progress(step, total, elbo)``.
@@ -126,12 +174,12 @@ def fit_naive(
     options = options or NaiveOptions()
     key_start, key_fit, key_draw = jax.random.split(rng_key, 3)
     num_problems = jax.tree.leaves(problems)[0].shape[0]
-    n, m = problems.shape
-    shape = (num_problems, options.num_restarts, problems.num_sites, n, problems.size)
+    m = problems.shape[1]
+    rows: Any = _row_problems(problems, num_problems)
     ascent = ascend(
         _RelaxedElbo(options.num_samples),
-        options.start_spread * jax.random.normal(key_start, shape),
-        problems,
+        _start(rows, key_start, options),
+        rows,
         jnp.asarray(options.prior_concentration, float),
         key_fit,
         num_steps=options.num_steps,
@@ -140,15 +188,16 @@ def fit_naive(
     )
     results, means = [], []
     for b in range(num_problems):
-        problem = jax.tree.map(lambda leaf, b=b: leaf[b], problems)
-        allowed = np.asarray(_allowed_rows(problem))
-        a = concentration(ascent.params[b])
-        X = _draw(jax.random.fold_in(key_draw, b), a, allowed, options.num_draws)
-        square = allowed if problem.row_alone is None else np.asarray(problem.mask)
-        perms = nearest_matchings(np.moveaxis(np.asarray(X), 0, 1), square, m)
+        one = jax.tree.map(lambda leaf, b=b: leaf[b], rows)
+        params = jax.tree.map(lambda leaf, b=b: leaf[b], ascent.params)
         best = int(ascent.best[b])
-        weights = np.where(allowed, np.asarray(a[best], np.float64), 0.0)
-        means.append((weights / weights.sum(axis=-1, keepdims=True))[..., :m])
+        perms, latents = _draw_matchings(
+            one, params, best, jax.random.fold_in(key_draw, b), options.num_draws
+        )
+        a = np.asarray(concentration(params.rows[best]), np.float64)
+        weights = np.where(np.asarray(one.allowed), a, 0.0)
+        mean = one.spread(jnp.asarray(weights / weights.sum(axis=-1, keepdims=True)))
+        means.append(np.asarray(mean, np.float64)[..., :m])
         results.append(
             pathwise_result(
                 perms,
@@ -157,10 +206,67 @@ def fit_naive(
                 best_restart=best,
                 converged=bool(ascent.converged[b]),
                 num_evaluations=ascent.elbo_trace[b].size * options.num_samples,
-                params=np.asarray(ascent.params[b]),
+                params=np.asarray(params.rows),
+                latents=latents,
             )
         )
     return results, np.stack(means)
+
+
+def _row_problems(problems: RelaxedProblem, num_problems: int) -> _RowProblem:
+    """Problems with an axis in front, and the columns of their rows."""
+    n = problems.shape[0]
+    shape = (num_problems, problems.num_sites, n, problems.size)
+    allowed = np.ones(shape, bool)
+    if problems.mask is not None:
+        mask = np.asarray(problems.mask)[..., :n, :]
+        allowed = np.broadcast_to(mask.reshape(num_problems, -1, *shape[2:]), shape)
+    columns = np.argsort(~allowed, axis=-1, kind="stable")[..., : allowed.sum(axis=-1).max()]
+    return _RowProblem(
+        problems, jnp.asarray(columns), jnp.asarray(np.take_along_axis(allowed, columns, axis=-1))
+    )
+
+
+def _start(rows: _RowProblem, rng_key: jax.Array, options: NaiveOptions) -> _Params:
+    """Random parameters with problems and restarts in front."""
+    spread = jnp.asarray(options.start_spread, float)
+
+    def one(problem: _RowProblem, key: jax.Array) -> _Params:
+        key_rows, key_latents = jax.random.split(key)
+        raw = spread * jax.random.normal(key_rows, problem.columns.shape)
+        latents = {}
+        for index, (name, prior) in enumerate(problem.problem.latents.items()):
+            loc = latent_start(prior, jax.random.fold_in(key_latents, index), spread)
+            latents[name] = loc, latent_start_scale(loc)
+        return _Params(raw, latents)
+
+    keys = jax.random.split(rng_key, (len(rows.columns), options.num_restarts))
+    return jax.vmap(jax.vmap(one, in_axes=(None, 0)))(rows, keys)
+
+
+def _draw_matchings(
+    rows: _RowProblem, params: _Params, best: int, rng_key: jax.Array, num_draws: int
+) -> tuple[np.ndarray, dict[str, LatentDraws]]:
+    """Matchings (restarts, num, S, n) of all restarts, and other latents of the best one."""
+    problem = rows.problem
+    size = problem.size
+    square = np.ones((size, size), bool) if problem.mask is None else np.asarray(problem.mask)
+    if problem.row_alone is None:
+        square = square[..., : problem.shape[0], :]
+    num = max(1, min(num_draws, _NUMBERS_AT_ONCE // (params.rows[..., 0].size * size)))
+    parts = []
+    for part in range(-(-num_draws // num)):
+        key = jax.random.fold_in(rng_key, part)
+        X = np.moveaxis(np.asarray(_draw(key, params.rows, rows, num)), 0, 1)
+        parts.append(nearest_matchings(X, square, problem.shape[1]))
+    perms = np.concatenate(parts, axis=1)[:, :num_draws]
+    chosen = jax.tree.map(lambda leaf: leaf[best], params)
+    drawn, _ = _draw_latents(problem, chosen, jax.random.fold_in(rng_key, len(parts)), num_draws)
+    values = {name: np.asarray(value) for name, value in drawn.items()}
+    return perms, {
+        name: LatentDraws(value, value.mean(axis=0), value.std(axis=0))
+        for name, value in values.items()
+    }
 
 
 def draw_categorical_rows(
@@ -240,18 +346,10 @@ def nearest_matchings(X: np.ndarray, allowed: np.ndarray, num_cols: int) -> np.n
     return np.where(perms < num_cols, perms, -1)
 
 
-def _allowed_rows(problem: RelaxedProblem) -> jax.Array:
-    """(S, n, N) the entries that a row of the problem may use."""
-    n = problem.shape[0]
-    shape = (problem.num_sites, n, problem.size)
-    if problem.mask is None:
-        return jnp.ones(shape, bool)
-    return jnp.broadcast_to(problem.mask[..., :n, :], shape)
-
-
 @functools.partial(jax.jit, static_argnames="num")
-def _draw(key: jax.Array, a: jax.Array, allowed: jax.Array, num: int) -> jax.Array:
-    return _dirichlet(key, a, allowed, num)
+def _draw(key: jax.Array, raw: jax.Array, rows: _RowProblem, num: int) -> jax.Array:
+    """(num, restarts, S, n, N) rows."""
+    return rows.spread(_dirichlet(key, concentration(raw), rows.allowed, num))
 
 
 def _dirichlet(key: jax.Array, a: jax.Array, allowed: jax.Array, num: int) -> jax.Array:

@@ -8,7 +8,7 @@ import numpy as np
 from numpyro import handlers
 
 from permvi import assignment
-from permvi.inference.vi.objective import SITE, Config, Numbers, relaxed_guide
+from permvi.inference.vi.objective import SITE, Config, Numbers, last_stage, relaxed_guide
 from permvi.inference.vi.prepare import RelaxedProblem
 
 # Relaxed draws are made and rounded so many numbers at a time, 160 MB in float64.
@@ -93,7 +93,7 @@ def _draw_relaxed(
     def one(problem: RelaxedProblem, values: dict[str, jax.Array], key: jax.Array) -> Any:
         guide = handlers.substitute(relaxed_guide, values)
         trace = handlers.trace(handlers.seed(guide, key)).get_trace(
-            problem, numbers, numbers.temperature, config=config
+            problem, numbers, last_stage(numbers), config=config
         )
         return {name: site["value"] for name, site in trace.items() if site["type"] == "sample"}
 

@@ -1,10 +1,12 @@
 """The relaxed families, as variational inference sees them: parameters in, distribution out."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+from jax import lax
 
 from permvi.distributions import (
     ROUNDING_SCALE_BOUNDS,
@@ -25,6 +27,8 @@ class Family(NamedTuple):
         masks: Whether the family honours masks.
         inside_polytope: Whether its samples are doubly stochastic.
         distribution: ``(loc, scale, temperature, mask) -> Distribution`` with event (n, n).
+        mirrored: The same, but the location has the gradient of the mean, or None if that makes no
+            sense for the family.
     """
 
     num_missing: int
@@ -33,6 +37,26 @@ class Family(NamedTuple):
     masks: bool
     inside_polytope: bool
     distribution: Callable[[jax.Array, jax.Array, Any, Any], Any]
+    mirrored: Callable[[jax.Array, jax.Array, Any, Any], Any] | None
+
+
+class _ScaledOnce(Rounding):
+    """The rounding family with its mean kept: a sample and its density scale the matrix once."""
+
+    @cached_property
+    def mean(self) -> jax.Array:
+        """As in the family."""
+        return super().mean
+
+
+class _Mirrored(_ScaledOnce):
+    """The rounding family whose logarithm of M has the gradient of the mean."""
+
+    @cached_property
+    def mean(self) -> jax.Array:
+        """As in the family, but differentiated as if it were the logarithm of M."""
+        identity = self.log_m - lax.stop_gradient(self.log_m)
+        return lax.stop_gradient(super().mean) + identity
 
 
 def _stick_breaking(loc: jax.Array, scale: jax.Array, temperature: Any, mask: None) -> Any:
@@ -48,7 +72,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             max_temperature=1.0,
             masks=True,
             inside_polytope=False,
-            distribution=Rounding,
+            distribution=_ScaledOnce,
+            mirrored=_Mirrored,
         ),
         "stick_breaking": Family(
             num_missing=1,
@@ -57,6 +82,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             masks=False,
             inside_polytope=True,
             distribution=_stick_breaking,
+            mirrored=None,
         ),
     }
 )

@@ -15,8 +15,9 @@ import numpy as np
 from permvi.inference.vi.objective import (
     Config,
     Numbers,
+    last_stage,
     make_svi,
-    temperature_at,
+    stage_at,
 )
 from permvi.inference.vi.prepare import RelaxedProblem
 
@@ -51,8 +52,9 @@ def optimise(
     on_progress: Progress | None,
 ) -> Optimised:
     """Fit all problems, from all restarts; ``keys`` has shape (problems, restarts)."""
-    total, anneal_steps = int(numbers.num_steps), float(numbers.anneal_steps)
-    still_annealing = anneal_steps if config.temperature_schedule != "constant" else 0.0
+    total = int(numbers.num_steps)
+    moves = config.temperature_schedule != "constant" or numbers.tempering < 1
+    still_annealing = float(numbers.anneal_steps) if moves else 0.0
     state = _start(config, problems, numbers, keys)
     traces: list[np.ndarray] = []
     quiet, interrupted = 0, False
@@ -100,8 +102,8 @@ def _over_problems_and_restarts(one: Callable[..., Any]) -> Callable[..., Any]:
 @functools.partial(jax.jit, static_argnames="config")
 def _start(config: Config, problems: RelaxedProblem, numbers: Numbers, keys: jax.Array) -> Any:
     def one(problem: RelaxedProblem, key: jax.Array) -> Any:
-        temperature = temperature_at(jnp.zeros(()), config, numbers)
-        return make_svi(config, numbers).init(key, problem, numbers, temperature)
+        stage = stage_at(jnp.zeros(()), config, numbers)
+        return make_svi(config, numbers).init(key, problem, numbers, stage)
 
     return _over_problems_and_restarts(one)(problems, keys)
 
@@ -115,11 +117,11 @@ def _advance(
 
     def one(problem: RelaxedProblem, state: Any) -> tuple[Any, jax.Array]:
         # SVI learns in `init` how parameters are constrained; their shapes are enough for that.
-        jax.eval_shape(svi.init, state.rng_key, problem, numbers, numbers.temperature)
+        jax.eval_shape(svi.init, state.rng_key, problem, numbers, last_stage(numbers))
 
         def step(state: Any, index: jax.Array) -> tuple[Any, jax.Array]:
-            temperature = temperature_at(index, config, numbers)
-            state, loss = svi.stable_update(state, problem, numbers, temperature)
+            stage = stage_at(index, config, numbers)
+            state, loss = svi.stable_update(state, problem, numbers, stage)
             return state, -loss
 
         return jax.lax.scan(step, state, first + jnp.arange(config.chunk_length))

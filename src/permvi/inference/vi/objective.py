@@ -5,28 +5,29 @@ r"""The relaxed ELBO as a NumPyro model and guide.
 with the vertex prior :math:`p(X)` (paper, supplement B), S independent relaxed factors of the
 family for X, and independent normals in unconstrained space for the other latents z. It is a bound
 for the *relaxed* model only: it may exceed the log evidence of the discrete one, and ELBOs of other
-families, temperatures, bounds or prior widths have other base measures.
+families, temperatures, bounds or prior widths have other base measures. While a fit is tempered,
+:math:`\log p(y \mid X, z)` counts with a power below one.
 """
 
-from typing import Any, NamedTuple
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro
 import optax
-from numpyro import distributions as dist
 from numpyro.infer import SVI, Trace_ELBO
 
 from permvi.distributions import VertexPrior
 from permvi.inference.vi.families import FAMILIES, bounded_scale
+from permvi.inference.vi.latents import latent_guide, latent_start, latent_start_scale
+from permvi.inference.vi.optimisers import shared_adam
 from permvi.inference.vi.options import VIOptions
 from permvi.inference.vi.prepare import RelaxedProblem
-from permvi.inference.vi.schedules import SCHEDULES
+from permvi.inference.vi.schedules import SCHEDULES, exponential
 
 SITE = "permutation"
 """The name of the permutation-valued site."""
-
-_LATENT_INIT_SCALE = 0.1
 
 
 class Config(NamedTuple):
@@ -35,6 +36,7 @@ class Config(NamedTuple):
     family: str
     temperature_schedule: str
     learning_rate_schedule: str
+    optimiser: str
     num_samples: int
     chunk_length: int
 
@@ -46,8 +48,10 @@ class Numbers(NamedTuple):
     anneal_steps: jax.Array
     temperature_start: jax.Array
     temperature: jax.Array
+    tempering: jax.Array
     learning_rate: jax.Array
     learning_rate_end: jax.Array
+    latent_rate: jax.Array
     prior_width: jax.Array
     scale_lower: jax.Array
     scale_upper: jax.Array
@@ -61,6 +65,7 @@ def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
         family,
         options.temperature_schedule,
         options.learning_rate_schedule,
+        options.optimiser,
         options.num_samples,
         length,
     )
@@ -70,8 +75,10 @@ def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
         num_steps * options.anneal_fraction,
         options.temperature_start,
         options.temperature,
+        options.tempering,
         options.learning_rate,
         options.learning_rate_end,
+        options.latent_rate,
         options.prior_width,
         *options.scale_bounds,
         options.start_spread,
@@ -79,11 +86,26 @@ def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
     return config, Numbers(*(jnp.asarray(value, float) for value in values))
 
 
-def temperature_at(step: jax.Array, config: Config, numbers: Numbers) -> jax.Array:
-    """The temperature of one step."""
+class Stage(NamedTuple):
+    """What moves from step to step: the family's temperature and the power of the log density."""
+
+    temperature: jax.Array
+    power: jax.Array
+
+
+def stage_at(step: jax.Array, config: Config, numbers: Numbers) -> Stage:
+    """The stage of one step."""
     fraction = jnp.clip(step / numbers.anneal_steps, 0, 1)
     schedule = SCHEDULES[config.temperature_schedule]
-    return schedule(fraction, numbers.temperature_start, numbers.temperature)
+    return Stage(
+        schedule(fraction, numbers.temperature_start, numbers.temperature),
+        exponential(fraction, numbers.tempering, 1.0),
+    )
+
+
+def last_stage(numbers: Numbers) -> Stage:
+    """The stage in which the fit ends."""
+    return Stage(numbers.temperature, jnp.ones(()))
 
 
 def make_svi(config: Config, numbers: Numbers) -> SVI:
@@ -96,25 +118,45 @@ def make_svi(config: Config, numbers: Numbers) -> SVI:
             end = start
         return schedule(jnp.clip(count / numbers.num_steps, 0, 1), start, end)
 
+    def latent_rate(count: jax.Array) -> jax.Array:
+        return numbers.latent_rate * learning_rate(count)
+
+    def kinds(params: dict[str, jax.Array]) -> dict[str, str]:
+        return {name: _kind(name) for name in params}
+
+    if config.optimiser == "mirror":
+        location, latent = shared_adam(learning_rate, 2), shared_adam(latent_rate, None)
+    else:
+        location, latent = optax.adam(learning_rate), optax.adam(latent_rate)
+    rules = {"location": location, "latent": latent, "scale": optax.adam(learning_rate)}
+    adam = optax.partition(rules, kinds)
     elbo = Trace_ELBO(num_particles=config.num_samples)
-    return SVI(relaxed_model, relaxed_guide, optax.adam(learning_rate), elbo, config=config)
+    return SVI(relaxed_model, relaxed_guide, adam, elbo, config=config)
+
+
+def _kind(name: str) -> str:
+    if name.endswith("_raw_scale"):
+        return "scale"
+    return "location" if name == f"{SITE}_loc" else "latent"
 
 
 def relaxed_model(
-    problem: RelaxedProblem, numbers: Numbers, temperature: Any, *, config: Config
+    problem: RelaxedProblem, numbers: Numbers, stage: Stage, *, config: Config
 ) -> None:
     """The relaxed joint density."""
     with numpyro.plate("sites", problem.num_sites):
         X = numpyro.sample(SITE, VertexPrior(problem.size, numbers.prior_width, problem.mask))
     latents = {name: numpyro.sample(name, prior) for name, prior in problem.latents.items()}
-    numpyro.factor("log_density", problem.value(X, **latents))
+    numpyro.factor("log_density", stage.power * problem.value(X, **latents))
 
 
 def relaxed_guide(
-    problem: RelaxedProblem, numbers: Numbers, temperature: Any, *, config: Config
+    problem: RelaxedProblem, numbers: Numbers, stage: Stage, *, config: Config
 ) -> None:
     """The variational distribution. All parameters are real, so that none needs a transform."""
     family = FAMILIES[config.family]
+    mirrored = family.mirrored if config.optimiser == "mirror" else None
+    distribution = mirrored or family.distribution
     size = problem.size - family.num_missing
     shape = (problem.num_sites, size, size)
 
@@ -125,21 +167,9 @@ def relaxed_guide(
     raw_scale = numpyro.param(f"{SITE}_raw_scale", jnp.zeros(shape))
     scale = bounded_scale(raw_scale, numbers.scale_lower, numbers.scale_upper)
     with numpyro.plate("sites", problem.num_sites):
-        numpyro.sample(SITE, family.distribution(loc, scale, temperature, problem.mask))
+        numpyro.sample(SITE, distribution(loc, scale, stage.temperature, problem.mask))
     for name, prior in problem.latents.items():
-        numpyro.sample(name, _latent_guide(name, prior))
-
-
-def _latent_guide(name: str, prior: Any) -> Any:
-    """A normal in unconstrained space, started at the median of a few prior draws."""
-    transform = dist.biject_to(prior.support)
-
-    def start(key: jax.Array) -> jax.Array:
-        return transform.inv(jnp.median(prior.sample(key, (15,)), axis=0))
-
-    loc = numpyro.param(f"{name}_loc", start)
-    raw = jnp.full(jnp.shape(loc), jnp.log(jnp.expm1(_LATENT_INIT_SCALE)))
-    scale = jax.nn.softplus(numpyro.param(f"{name}_raw_scale", raw))
-    base = dist.Normal(loc, scale)
-    base = base.to_event(transform.domain.event_dim)
-    return dist.TransformedDistribution(base, transform)
+        start_latent = functools.partial(latent_start, prior, spread=numbers.start_spread)
+        loc = numpyro.param(f"{name}_loc", start_latent)
+        raw_scale = numpyro.param(f"{name}_raw_scale", latent_start_scale(loc))
+        numpyro.sample(name, latent_guide(prior, loc, raw_scale))

@@ -7,6 +7,7 @@ from typing import Any, Self
 from permvi import _choices
 from permvi.distributions._arguments import positive_int
 from permvi.inference.vi.families import FAMILIES
+from permvi.inference.vi.optimisers import OPTIMISERS
 from permvi.inference.vi.schedules import SCHEDULES
 
 
@@ -19,18 +20,23 @@ class VIOptions:
             rounding.
         temperature_start: Where the temperature starts; it has no say if the schedule is constant.
         temperature_schedule: "constant", "exponential" or "cosine".
-        anneal_fraction: The part of the steps over which the temperature moves, in (0, 1].
+        tempering: The power of the log density in the first step, in (0, 1]; it rises exponentially
+            to 1. Small powers let the prior and the noise keep all matchings open for a while.
+        anneal_fraction: The part of the steps over which temperature and power move, in (0, 1].
         prior_width: The width of the vertex prior, see `permvi.distributions.VertexPrior`.
         scale_bounds: Bounds of the noise sd.
         learning_rate: Of Adam, at the start.
         learning_rate_end: Of Adam, at the end; it has no say if the schedule is constant.
         learning_rate_schedule: "constant", "exponential" or "cosine".
+        optimiser: "adam", or "mirror" for rounding: mirror ascent in the mean matrix, see
+            `permvi.inference.vi.optimisers`.
+        latent_rate: Learning rate of other latents, as a multiple of that of the permutations.
         num_steps: Number of steps, rounded up to whole chunks.
         num_samples: Monte Carlo samples of the ELBO in each step.
         num_restarts: Independent fits, of which the one with the best ELBO is kept.
         start_spread: Standard deviation of the random start around the matrix of equal entries.
         patience: Stop when the smoothed ELBO of no restart has risen in so many chunks in
-            succession, never while the temperature moves; None goes through all steps.
+            succession, never while temperature or power move; None goes through all steps.
         chunk_size: Steps between two reports of progress, and the window that smooths the ELBO.
         num_draws: Permutations drawn from each restart.
         keep_relaxed: Whether the result keeps the relaxed draws, too.
@@ -41,10 +47,13 @@ class VIOptions:
     scale_bounds: tuple[float, float]
     temperature_start: float = 1.0
     temperature_schedule: str = "constant"
+    tempering: float = 1.0
     anneal_fraction: float = 0.5
     learning_rate: float = 0.1
     learning_rate_end: float = 0.01
     learning_rate_schedule: str = "constant"
+    optimiser: str = "adam"
+    latent_rate: float = 1.0
     num_steps: int = 800
     num_samples: int = 8
     num_restarts: int = 4
@@ -57,15 +66,17 @@ class VIOptions:
     def __post_init__(self) -> None:
         for name in ("temperature", "temperature_start", "prior_width"):
             _positive(name, getattr(self, name))
-        for name in ("learning_rate", "learning_rate_end"):
+        for name in ("learning_rate", "learning_rate_end", "latent_rate"):
             _positive(name, getattr(self, name))
-        _positive("anneal_fraction", self.anneal_fraction, largest=1.0)
+        for name in ("tempering", "anneal_fraction"):
+            _positive(name, getattr(self, name), largest=1.0)
         for name in ("num_steps", "num_samples", "num_restarts", "chunk_size", "num_draws"):
             positive_int(name, getattr(self, name))
         if self.patience is not None:
             positive_int("patience", self.patience)
         for name in ("temperature_schedule", "learning_rate_schedule"):
             _choices.one_of(name, getattr(self, name), SCHEDULES)
+        _choices.one_of("optimiser", self.optimiser, OPTIMISERS)
         if not (_is_number(self.start_spread) and 0 <= self.start_spread < math.inf):
             raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r}.")
         _check_bounds(self.scale_bounds)
@@ -106,8 +117,10 @@ class VIOptions:
         return count, math.ceil(self.num_steps / count)
 
     def check_family(self, family: str) -> None:
-        """Refuse temperatures that the family does not have."""
+        """Refuse temperatures and optimisers that the family does not have."""
         _choices.one_of("family", family, FAMILIES)
+        if self.optimiser == "mirror" and FAMILIES[family].mirrored is None:
+            raise ValueError(f"optimiser must be 'adam' for {family}, got 'mirror'.")
         largest = FAMILIES[family].max_temperature
         if largest is None:
             return
