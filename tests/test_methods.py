@@ -117,19 +117,7 @@ def test_masks_are_honoured_or_refused(info):
     assert MASK[np.arange(4), posterior.sample(100)].all()
 
 
-# What compiles long is tested on partial matchings beside its engine, too.
-SLOW_ON_PARTIAL = ("sequential", "stick_breaking_discrete", "mcmc", "rounding", "gumbel_sinkhorn")
-
-
-@pytest.mark.parametrize(
-    "info",
-    [
-        pytest.param(
-            info, id=info.name, marks=[pytest.mark.slow] if info.name in SLOW_ON_PARTIAL else []
-        )
-        for info in INFOS
-    ],
-)
+@pytest.mark.parametrize("info", INFOS, ids=NAMES)
 def test_partial_matchings_are_honoured_or_refused(info):
     model = points(row_unmatched=-1.0, col_unmatched=-1.0)
     if info.partial:
