@@ -1,6 +1,7 @@
 """Where tasks run: in this process, in its threads, on a local Dask cluster, or on a given one."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -102,7 +103,11 @@ def _client(distributed: Any, workers: int | None, scheduler: str | None) -> Ite
     # A worker has one thread: JAX and the solvers bring their own.
     with (
         distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=0
+            n_workers=workers,
+            threads_per_worker=1,
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs=logging.ERROR,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
