@@ -290,7 +290,7 @@ _METHODS = {
                 masks=True,
                 partial=False,
                 cost="O(n^3) per step of a search; O(degree^3) per move of a chain",
-                reference="Linderman et al. 2018, section 5.2; Vogelstein et al. 2015",
+                reference="Linderman et al. 2018, section 5; Vogelstein et al. 2015",
             ),
             "collapsed",
         ),

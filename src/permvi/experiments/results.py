@@ -11,6 +11,9 @@ from permvi._tables import markdown_table
 
 Report = Callable[[str, int, int], None]
 
+# A number and its error stay on one line, also on a phone.
+_PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+
 
 class Table(NamedTuple):
     """A table for people: columns that start with ">" hold numbers."""
@@ -114,7 +117,8 @@ def write_tables(folder: Path, tables: Iterable[Table]) -> Path:
     blocks = []
     for table in tables:
         header = [column.removeprefix(">") for column in table.columns]
-        blocks.append(f"## {table.title}\n\n{markdown_table(header, table.rows)}\n")
+        rows = [[cell.replace(" ± ", _PLUS_MINUS) for cell in row] for row in table.rows]
+        blocks.append(f"## {table.title}\n\n{markdown_table(header, rows)}\n")
     with atomic(path) as temporary:
         temporary.write_text("\n".join(blocks), encoding="utf-8")
     return path

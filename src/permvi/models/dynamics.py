@@ -31,7 +31,7 @@ class SharedDynamics:
         W_{ab} \sim N(0, \tau^2) \text{ on the support, else } 0,
 
     with ``X[j, i, a] = 1`` where neuron i of subject j is neuron a of the canonical set (Linderman
-    et al. 2018, section 5.2). ``W[a, b]`` is the weight of b in the input of a. Only sums over time
+    et al. 2018, section 5). ``W[a, b]`` is the weight of b in the input of a. Only sums over time
     are kept, so that no density ever looks at the time steps again.
 
     Subjects may be recorded for different times, and may have fewer neurons than the canonical set.

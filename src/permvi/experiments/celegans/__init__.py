@@ -1,4 +1,4 @@
-"""The worm study (section 6, Figures 3 and 4 of the paper), and beyond it.
+"""The worm study (section 5, Figures 3 and 4 of the paper), and beyond it.
 
 Worms share linear dynamics on the connectome of C. elegans; which recorded neuron is which has to
 be inferred from their activity, their positions and a few that are known:

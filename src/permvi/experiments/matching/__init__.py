@@ -1,4 +1,4 @@
-"""The matching study (section 5.1, Table 1 and Figure 2 of the paper), and beyond it.
+"""The matching study (section 4, Table 1 and Figure 2 of the paper), and beyond it.
 
 Centres are drawn from a standard normal in the plane, observed once each with noise, and shuffled.
 The posterior over matchings is known exactly, so every method can be held against it:

@@ -1,6 +1,6 @@
 """Permutations and weights of shared dynamics, one given the other: the classical baselines.
 
-A Gibbs sampler and an alternating search in the manner of Linderman et al. (2018), section 5.2:
+A Gibbs sampler and an alternating search in the manner of Linderman et al. (2018), section 5:
 given the permutations the weights are a sparse ridge regression, and given the weights each
 subject's permutation is a quadratic assignment problem, in which swaps cost little.
 """
