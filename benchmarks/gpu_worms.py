@@ -34,6 +34,7 @@ from permvi.inference.collapsed import (
 from permvi.models import SharedDynamics
 
 _TOLERANCE = 0.05
+_VI_STEPS = 2000
 _COMPILED = importlib.util.find_spec("numba") is not None
 _WANTED = {
     "softassign, steps": 0.5,
@@ -137,7 +138,7 @@ def rows(*, quick: bool = False) -> list[dict[str, Any]]:
         ("rounding, temperature 1", _worm_settings.ROUNDING_ONE),
         ("rounding, temperature 0.5", _worm_settings.ROUNDING),
     ):
-        chosen = {**options, "num_steps": 100} if quick else options
+        chosen = {**options, "num_steps": 100 if quick else _VI_STEPS}
         add(name, functools.partial(pv.fit, models[0], "rounding", **chosen), 1)
     device = jax.devices()[0].device_kind
     if not _COMPILED:

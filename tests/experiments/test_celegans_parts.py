@@ -160,10 +160,10 @@ def test_scores_by_hand():
     posterior = Posterior.from_draws(perms, np.log(weights), shape=(4, 4))
     worms = worms_of([[0, 2, 3, 1]], [[0, -1, -1, -1]])
     found = scoring.accuracies(posterior, worms)
-    assert found["accuracy"] == 0.25
-    assert found["accuracy_unknown"] == 0
     # The likeliest names are 0, 1, 3, 2 with probabilities .7, .7, .6, .6.
-    assert found["accuracy_decoded"] == 0.5
+    assert found["accuracy"] == 0.5
+    assert found["accuracy_unknown"] == pytest.approx(1 / 3)
+    assert found["accuracy_mode"] == 0.25
     assert found["expected_accuracy"] == pytest.approx((0.7 + 0.6 + 0.6) / 3)
     assert scoring.confidences(posterior, worms) == [
         {"confidence": 0.6, "right": 1, "wrong": 1},

@@ -52,17 +52,15 @@ def simulate_worms(
         rng: The source of randomness.
         num_worms: J.
         num_steps: T.
-        num_known: How many neurons are known, the same ones in all worms as far as recorded.
-        num_recorded: n, a random choice in each worm that has the known ones in it; all by default.
+        num_known: How many neurons of each worm are known: a random choice of its own, as in the
+            authors' published code (the paper does not say).
+        num_recorded: n, a random choice in each worm; all by default.
         saturation: The most that a neuron's input can do, c in
             :math:`y_t = c \tanh(W y_{t-1} / c) + \epsilon_t`; linear by default.
     """
     m = len(adjacency)
     weights = antisymmetric_weights(adjacency, rng)
-    markers = rng.choice(m, num_known, replace=False)
-    others = np.setdiff1d(np.arange(m), markers)
-    count = (m if num_recorded is None else num_recorded) - num_known
-    recordings, truth = [], []
+    recordings, truth, known = [], [], []
     for _ in range(num_worms):
         activity = np.empty((num_steps, m))
         activity[0] = rng.normal(size=m)
@@ -71,12 +69,13 @@ def simulate_worms(
             if saturation is not None:
                 drive = saturation * np.tanh(drive / saturation)
             activity[t] = drive + rng.normal(size=m)
-        chosen = np.concatenate([markers, rng.choice(others, count, replace=False)])
-        truth.append(rng.permutation(chosen))
-        recordings.append(activity[:, truth[-1]])
+        identities = rng.permutation(m)[:num_recorded]
+        markers = rng.choice(identities, num_known, replace=False)
+        truth.append(identities)
+        known.append(np.where(np.isin(identities, markers), identities, -1))
+        recordings.append(activity[:, identities])
     identities = np.stack(truth)
-    known = np.where(np.isin(identities, markers), identities, -1)
-    return Worms(np.stack(recordings), positions[identities], known, identities, weights)
+    return Worms(np.stack(recordings), positions[identities], np.stack(known), identities, weights)
 
 
 def move_edges(adjacency: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:

@@ -16,18 +16,19 @@ _DIGITS = 3
 def accuracies(posterior: Posterior, worms: Worms) -> dict[str, float]:
     """The fractions of all neurons, and of those that were not known, that have their own name.
 
-    In the most probable permutations that were found, and ("decoded") in those with the most names
-    expected to be right; and the fraction of unknown neurons that is expected to be right.
+    In the permutations of which a posterior expects the most names to be right, and ("mode") in
+    the most probable ones that were found; and the fraction of unknown neurons that is expected to
+    be right.
     """
-    decoded = posterior.expected_loss("hamming").perm
-    right, right_decoded = (
-        perm.reshape(worms.truth.shape) == worms.truth for perm in (posterior.mode, decoded)
+    decided = posterior.expected_loss("hamming").perm
+    right, right_in_mode = (
+        perm.reshape(worms.truth.shape) == worms.truth for perm in (decided, posterior.mode)
     )
     unknown = worms.known < 0
     return {
         "accuracy": float(right.mean()),
         "accuracy_unknown": float(right[unknown].mean()),
-        "accuracy_decoded": float(right_decoded.mean()),
+        "accuracy_mode": float(right_in_mode.mean()),
         "expected_accuracy": float(_marginals(posterior).max(axis=-1)[unknown].mean()),
     }
 

@@ -22,7 +22,7 @@ from permvi.experiments.results import (
 from permvi.experiments.runner import Finished
 
 _STUDY = "celegans"
-_MEASURED = ("accuracy", "accuracy_unknown", "accuracy_decoded", "expected_accuracy")
+_MEASURED = ("accuracy", "accuracy_unknown", "accuracy_mode", "expected_accuracy")
 # Fits that have fewer neurons right should not have the verdict "trust".
 _TRUSTWORTHY = 0.7
 _TRACED = ("log_likelihood", "weight_error", "accuracy", "variance")
