@@ -1,5 +1,6 @@
 """Assignment on the host, from NumPy arrays to NumPy arrays: SciPy, lapx or the compiled solver."""
 
+import functools
 import math
 import os
 import sys
@@ -88,8 +89,19 @@ def _solve_compiled(
         return
     # Several parts per thread even out problems that take longer than others.
     edges = np.linspace(0, batch, min(batch, 4 * num_threads) + 1).astype(int)
-    with ThreadPoolExecutor(num_threads) as pool:
-        list(pool.map(solve_part, map(slice, edges[:-1], edges[1:])))
+    list(_pool().map(solve_part, map(slice, edges[:-1], edges[1:])))
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that stay: a fit calls thousands of times, and starting threads takes as long as
+    solving a problem of 200 rows."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="permvi-assignment")
+
+
+# A forked process has none of the threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _solve_one(

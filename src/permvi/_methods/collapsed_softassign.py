@@ -17,6 +17,7 @@ from permvi.inference.collapsed import (
     SoftassignResult,
     run_softassign,
 )
+from permvi.inference.collapsed.state import State
 from permvi.models.protocol import optional
 from permvi.posterior import Diagnostics, Latent, Marginals, Posterior, normalise_marginals
 from permvi.posterior.marginal_law import MarginalsLaw
@@ -64,13 +65,12 @@ def _posterior(
     known = optional(task.model, "known")
     unknown = recorded if known is None else recorded & (np.asarray(known) < 0)
     at = np.nonzero(problem.support)
-    prior = np.take_along_axis(problem.prior, perms[..., None], axis=-1).sum()
     return Posterior(
         law=MarginalsLaw(*marginals),
         **marginals._asdict(),
         mode=mode,
         latents={"W": Latent(result.mean[at], np.sqrt(result.variance[at]))},
-        log_evidence=float(task.model.collapsed_log_density(mode)) + float(prior),
+        log_evidence=State(problem, perms, scales).log_evidence,
         log_evidence_kind="bound",
         diagnostics=_diagnose(table, unknown, scales, result),
         num_evaluations=result.num_evaluations + 1,

@@ -6,7 +6,8 @@ probability vector over the allowed columns, and nothing keeps two rows from the
 * Linear models: :math:`q(X) = \prod_i \mathrm{Cat}(x_i; \mathrm{softmax}(s_i))` is what is left of
   the posterior when the columns are forgotten, in closed form.
 * Others: :math:`q(X) = \prod_i \mathrm{Dir}(x_i; a_i)`, fitted to the relaxed density by pathwise
-  gradients through the gamma variates (Figurnov et al. 2018), against a symmetric Dirichlet prior.
+  gradients through gamma variates, see `permvi.inference.gamma`, against a symmetric Dirichlet
+  prior.
   Other latents have independent normals in unconstrained space.
 
 Draws of rows are taken to the nearest permutation by linear assignment.
@@ -24,6 +25,7 @@ from scipy.special import softmax
 
 from permvi import assignment
 from permvi.distributions._arguments import positive_int
+from permvi.inference.gamma import log_gamma
 from permvi.inference.gumbel_sinkhorn import PathwiseResult, pathwise_result
 from permvi.inference.partial import complete
 from permvi.inference.pathwise import Progress, ascend
@@ -354,5 +356,5 @@ def _draw(key: jax.Array, raw: jax.Array, rows: _RowProblem, num: int) -> jax.Ar
 
 def _dirichlet(key: jax.Array, a: jax.Array, allowed: jax.Array, num: int) -> jax.Array:
     """(num, ..., n, N) rows on their allowed entries, as normalised gamma variates in logs."""
-    log_gammas = jax.random.loggamma(key, a, (num, *a.shape))
+    log_gammas = log_gamma(key, a, (num, *a.shape))
     return jax.nn.softmax(jnp.where(allowed, log_gammas, -jnp.inf), axis=-1)

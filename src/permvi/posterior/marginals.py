@@ -10,7 +10,7 @@ from permvi.posterior.sites import Layout
 TOLERANCE = 1e-6
 
 _SCALED = 1e-12
-_SINKHORN_STEPS = 100
+_SINKHORN_STEPS = 20
 _NEWTON_STEPS = 200
 # Added to the Hessian, which is singular where rows and columns can be scaled against each other.
 _RIDGE = 1e-10
@@ -115,15 +115,24 @@ def _scale(table: np.ndarray) -> np.ndarray:
             table[:n] /= rows[:, None]
             table[:, :m] /= table[:, :m].sum(0)
             continue
-        # The sums are the gradient of a convex function of the factors' logarithms.
-        hessian = np.diag(errors + 1 + _RIDGE)
-        hessian[:n, n:] = table[:n, :m]
-        hessian[n:, :n] = table[:n, :m].T
-        change = np.linalg.solve(hessian, -errors)
+        change = _newton_step(table[:n, :m], rows, cols)
         change /= max(1.0, np.abs(change).max())
         table[:n] *= np.exp(change[:n, None])
         table[:, :m] *= np.exp(change[n:])
     raise ValueError("raw must be positive on some matching, got no way to scale it to marginals.")
+
+
+def _newton_step(pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    """(n + m,) the step in the logarithms of the factors of rows and columns.
+
+    Sums minus one are the gradient of a convex function of these. In its Hessian, with the sums on
+    the diagonal and the pairs off it, columns are eliminated first: n equations are left.
+    """
+    shares = pairs / (cols + _RIDGE)
+    left = np.diag(rows + _RIDGE) - shares @ pairs.T
+    of_rows = np.linalg.solve(left, shares @ (cols - 1) - (rows - 1))
+    of_cols = -(cols - 1 + of_rows @ pairs) / (cols + _RIDGE)
+    return np.concatenate([of_rows, of_cols])
 
 
 def _alone(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> np.ndarray:

@@ -4,14 +4,14 @@ Rows of part "fit" have the accuracy of a fit and its verdict, rows of part "con
 the likeliest name was right and wrong, by its probability. `convergence` has the others.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from permvi.experiments.celegans import convergence, samples, scoring
-from permvi.experiments.celegans.methods import METHODS, OURS, fit
+from permvi.experiments.celegans.methods import METHODS, OURS, SLOW, fit
 from permvi.experiments.celegans.problems import draw
-from permvi.experiments.celegans.settings import GRIDS, Setting
+from permvi.experiments.celegans.settings import GRIDS, Grid, Setting
 from permvi.experiments.runner import Row, Task
 
 
@@ -33,11 +33,7 @@ def run_task(config: Mapping[str, Any], scratch: Path) -> list[Row]:
 
 
 def _tasks(size: str, method: str, seed: int) -> Iterator[Task]:
-    grid = GRIDS[size]
-    wanted = dict.fromkeys([*grid.candidates, *grid.known], grid.repetitions)
-    if method == OURS:
-        wanted = dict.fromkeys([*wanted, *grid.further], grid.more_repetitions)
-        wanted |= dict.fromkeys(grid.hard, grid.repetitions)
+    wanted = _repetitions(GRIDS[size], method)
     for setting in sorted(wanted, key=lambda each: (each.worms, each.known)):
         for repetition in range(wanted[setting]):
             config = {"method": method, "setting": setting.public(), "repetition": repetition}
@@ -45,6 +41,20 @@ def _tasks(size: str, method: str, seed: int) -> Iterator[Task]:
                 f"{method}, {setting}, simulation {repetition + 1}",
                 {"part": "fit", "size": size, "seed": seed, **config},
             )
+
+
+def _repetitions(grid: Grid, method: str) -> dict[Setting, int]:
+    """How many simulations each setting of a method has."""
+
+    def fewer(settings: Iterable[Setting]) -> dict[Setting, int]:
+        return {
+            each: grid.repetitions if each.worms == 1 else grid.few_repetitions for each in settings
+        }
+
+    paper = [*grid.candidates, *grid.known]
+    if method == OURS:
+        return dict.fromkeys([*paper, *grid.further], grid.more_repetitions) | fewer(grid.hard)
+    return fewer(paper) if method in SLOW else dict.fromkeys(paper, grid.repetitions)
 
 
 def _run(config: Mapping[str, Any]) -> list[Row]:
