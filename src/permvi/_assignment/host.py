@@ -94,8 +94,7 @@ def _solve_compiled(
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads that stay: a fit calls thousands of times, and starting threads takes as long as
-    solving a problem of 200 rows."""
+    """Threads that stay: a fit calls thousands of times, and starting some takes a millisecond."""
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="permvi-assignment")
 
 

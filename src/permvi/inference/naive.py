@@ -6,8 +6,7 @@ probability vector over the allowed columns, and nothing keeps two rows from the
 * Linear models: :math:`q(X) = \prod_i \mathrm{Cat}(x_i; \mathrm{softmax}(s_i))` is what is left of
   the posterior when the columns are forgotten, in closed form.
 * Others: :math:`q(X) = \prod_i \mathrm{Dir}(x_i; a_i)`, fitted to the relaxed density by pathwise
-  gradients through gamma variates, see `permvi.inference.gamma`, against a symmetric Dirichlet
-  prior.
+  gradients through gamma variates (Naesseth et al. 2017), against a symmetric Dirichlet prior.
   Other latents have independent normals in unconstrained space.
 
 Draws of rows are taken to the nearest permutation by linear assignment.
@@ -25,7 +24,7 @@ from scipy.special import softmax
 
 from permvi import assignment
 from permvi.distributions._arguments import positive_int
-from permvi.inference.gamma import log_gamma
+from permvi.inference._gamma import log_gamma
 from permvi.inference.gumbel_sinkhorn import PathwiseResult, pathwise_result
 from permvi.inference.partial import complete
 from permvi.inference.pathwise import Progress, ascend
