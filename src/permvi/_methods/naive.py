@@ -15,6 +15,7 @@ from permvi._methods.context import Context
 from permvi._methods.gumbel_sinkhorn import refuse_infinite, stack_problems
 from permvi._methods.refusals import refuse_latents
 from permvi._methods.relaxed import posterior_of
+from permvi._methods.shared_dynamics import has_dynamics
 from permvi._methods.stacking import alike, stack
 from permvi._task import Task
 from permvi.inference.gumbel_sinkhorn import PathwiseResult
@@ -29,6 +30,9 @@ from permvi.inference.vi.prepare import RelaxedProblem, prepare
 from permvi.posterior import Posterior
 
 OPTIONS = tuple(field.name for field in dataclasses.fields(NaiveOptions))
+
+# Hundreds of neurons and thousands of weights take long enough with one sample of the gradient.
+_FOR_DYNAMICS = {"num_steps": 200, "num_samples": 1, "num_restarts": 1, "num_draws": 100}
 
 _REASON = "rows are independent in this family: nothing keeps two of them from one column"
 
@@ -83,7 +87,8 @@ def _linear(task: Task, context: Context) -> Posterior:
 
 
 def _general(tasks: Sequence[Task], context: Context) -> list[Posterior]:
-    options = NaiveOptions(**context.options)
+    defaults = _FOR_DYNAMICS if has_dynamics(tasks[0]) else {}
+    options = NaiveOptions(**{**defaults, **context.options})
     results, rows = fit_naive(
         _stacked(tasks, context.method),
         context.rng_key,

@@ -13,6 +13,7 @@ import numpy as np
 
 from permvi._methods.audit import audited_draws, beyond_noise
 from permvi._methods.context import Context
+from permvi._methods.shared_dynamics import has_dynamics
 from permvi._methods.stacking import alike, stack
 from permvi._task import Task
 from permvi.inference.vi import VIOptions, run_vi, run_vi_batch
@@ -25,7 +26,7 @@ _ADVICE = "try more steps or restarts, or method='exact' if it is affordable"
 
 def run(task: Task, context: Context) -> Posterior:
     """Fit one problem."""
-    options = _options(context)
+    options = _options(task, context)
     result = run_vi(task.problem, context.rng_key, context.method, options, _report(context))
     return posterior_of(task, result)
 
@@ -36,7 +37,11 @@ def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
     if not alike(problems):
         return None
     results = run_vi_batch(
-        stack(problems), context.rng_key, context.method, _options(context), _report(context)
+        stack(problems),
+        context.rng_key,
+        context.method,
+        _options(tasks[0], context),
+        _report(context),
     )
     return [posterior_of(task, result) for task, result in zip(tasks, results, strict=True)]
 
@@ -45,8 +50,12 @@ def _report(context: Context) -> Callable[[int, int, float], None]:
     return lambda step, total, elbo: context.progress(context.method, step, total)
 
 
-def _options(context: Context) -> VIOptions:
-    return VIOptions.calibrated(context.method).replace(**context.options)
+def _options(task: Task, context: Context) -> VIOptions:
+    if context.method == "rounding" and has_dynamics(task):
+        base = VIOptions.dynamics()
+    else:
+        base = VIOptions.calibrated(context.method)
+    return base.replace(**context.options)
 
 
 def posterior_of(task: Task, result: Any) -> Posterior:

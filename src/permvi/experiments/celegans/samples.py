@@ -43,7 +43,7 @@ def run_task(config: Mapping[str, Any]) -> list[Row]:
     """
     graph, worms, model = draw(config)
     task = prepare(model)
-    options = VIOptions.calibrated("rounding").replace(
+    options = VIOptions.dynamics().replace(
         **{**METHODS[config["size"]][METHOD].options, "num_steps": STEPS, "keep_relaxed": True},
     )
     result = run_vi(task.problem, jax.random.key(config["seed"]), "rounding", options)
