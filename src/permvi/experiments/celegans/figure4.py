@@ -50,7 +50,7 @@ def convergence(summary: Iterable[dict[str, Any]]) -> Figure:
                     ax.plot(
                         seconds, values, "o-", color=colour, ms=3, label=LABELS.get(method, method)
                     )
-            ax.set(xscale="log", xlabel="seconds, simulation included", ylabel=label)
+            ax.set(xscale="log", xlabel="seconds", ylabel=label)
         axes[-1].set_ylim(0, 1.02)
         figure.legend(
             *axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=6,
