@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "permvi"
 
 # Lowest first. A module may import from its own layer's package and from lower layers.
 LAYERS = [
-    ["_version", "_checks", "_choices", "_files", "_numerics", "_reduction", "_tables"],
+    ["_version", "_checks", "_choices", "_files", "_numerics", "_reduction", "_tables", "_threads"],
     ["permutations"],
     ["_assignment", "assignment"],
     ["transforms"],

@@ -1,6 +1,5 @@
 """Search from several starts, let the finds improve each other, and sample around the best."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -9,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import softmax
 
+from permvi import _threads
 from permvi.inference.collapsed.blocks import MEAN_SIZE, rematch_blocks, take_over
 from permvi.inference.collapsed.edges import Edges, estimate_edges, posterior_beliefs
 from permvi.inference.collapsed.moves import Moves, differences
@@ -69,7 +69,7 @@ def run_collapsed(
     starts = relaxed_starts(num, problem.mask.shape, problem.mask, rng)
     total = 4 * num
     learned = {"learn_weight": learn_weight, "learn_noise": learn_noise}
-    with ThreadPoolExecutor(min(num, os.cpu_count() or 1)) as pool:
+    with _threads.pool(num) as pool:
         finds = pool.map(lambda start: search(problem, edges, scales, start, **learned), starts)
         searched = _told(finds, report, 0, total)
         best = max(searched, key=lambda state: state.log_evidence)

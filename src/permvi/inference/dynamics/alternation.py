@@ -1,12 +1,11 @@
 """The most probable permutations and weights together: regression and quadratic assignment."""
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
+from permvi import _threads
 from permvi.inference.collapsed.matching import frank_wolfe
 from permvi.inference.collapsed.problem import SharedRegression
 from permvi.inference.collapsed.state import Scales
@@ -117,7 +116,7 @@ def alternate(
         _Search(problem, scales, *pair, swaps=swaps) for pair in zip(perms, relaxed, strict=True)
     ]
     limit = np.inf if options.max_evaluations is None else options.max_evaluations
-    with ThreadPoolExecutor(min(len(searches), os.cpu_count() or 1)) as pool:
+    with _threads.pool(len(searches)) as pool:
         _observe(observe, searches)
         for _ in range(options.max_iter):
             active = [search for search in searches if not search.settled]

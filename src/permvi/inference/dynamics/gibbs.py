@@ -1,13 +1,12 @@
 """Markov chains of permutations and weights: swaps given the weights, weights given all of them."""
 
 import dataclasses
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
+from permvi import _threads
 from permvi.inference.collapsed.problem import SharedRegression
 from permvi.inference.collapsed.state import Scales
 from permvi.inference.dynamics.state import KINDS, JointState
@@ -78,7 +77,7 @@ def run_gibbs(
             value = state.regress(stream)
         return _Record(state.perms, state.weights, value)
 
-    with ThreadPoolExecutor(min(len(states), os.cpu_count() or 1)) as pool:
+    with _threads.pool(len(states)) as pool:
         # The first weights are draws, too: means would not belong to the permutations' draws.
         list(pool.map(JointState.regress, states, streams))
         _observe(observe, states)

@@ -1,0 +1,45 @@
+"""Threads that share the cores with BLAS."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from permvi import _threads
+
+
+def blas_threads():
+    return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
+
+
+def test_blas_has_one_thread_inside_and_its_own_outside(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    np.ones((2, 2)) @ np.ones((2, 2))
+    with threadpool_limits(2, user_api="blas"):
+        assert blas_threads() == {2}
+        with _threads.pool(3) as outer:
+            assert list(outer.map(lambda x: 2 * x, range(5))) == [0, 2, 4, 6, 8]
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+        with _threads.pool(1):
+            assert blas_threads() == {2}
+
+
+def test_pools_that_overlap_leave_the_limits_as_they_were(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    with threadpool_limits(2, user_api="blas"):
+        first, second = _threads.pool(2), _threads.pool(2)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert blas_threads() == {1}
+        second.__exit__(None, None, None)
+        assert blas_threads() == {2}
+
+
+def test_there_are_no_more_threads_than_tasks_or_cores(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    for num_tasks, expected in ((1, 1), (2, 2), (9, 3)):
+        with _threads.pool(num_tasks) as threads:
+            assert isinstance(threads, ThreadPoolExecutor)
+            assert threads._max_workers == expected
