@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from permvi import _figures
 from permvi._figures import INK, PALETTE
@@ -51,6 +51,9 @@ def convergence(summary: Iterable[dict[str, Any]]) -> Figure:
                         seconds, values, "o-", color=colour, ms=3, label=LABELS.get(method, method)
                     )
             ax.set(xscale="log", xlabel="seconds", ylabel=label)
+            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.xaxis.set_minor_formatter(NullFormatter())
         axes[-1].set_ylim(0, 1.02)
         figure.legend(
             *axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=6,
