@@ -45,7 +45,7 @@ def test_what_does_little_harm_is_still_trusted(simulated):
 
 def test_what_one_search_alone_has_found_is_not_trusted():
     """It happens to be right, which the other searches do not confirm."""
-    found, *rest = worms(20, num_steps=60)
+    found, *rest = worms(31, num_steps=50)
     posterior = fit(model_of_worms(found, *rest))
     assert scored(found, posterior) > 0.9
     assert posterior.diagnostics.verdict == "do not trust"
