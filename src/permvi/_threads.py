@@ -1,7 +1,6 @@
 """Threads for independent work in NumPy, each with a BLAS that starts no threads of its own.
 
-BLAS threads of several Python threads wait for each other: a fit of five worms on two cores takes
-half as long again with them.
+BLAS threads of several Python threads would wait for each other.
 """
 
 import contextlib
