@@ -2,6 +2,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +143,21 @@ def test_keys_are_file_names_and_differ_by_configuration():
     assert one.key != other.key
     assert one.key.startswith("a-b-c-")
     assert one.key == Task("a / b: c", {"x": 1}).key
+
+
+def test_checkpoints_of_a_task_that_was_saved_do_not_stay(tmp_path, monkeypatch):
+    # As if killed after the rows of a task were written and before its checkpoints were removed.
+    removed = shutil.rmtree
+    monkeypatch.setattr(store.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setenv("TOY_FAILS", "3")
+    with pytest.raises(RuntimeError, match="this task fails"):
+        run(tmp_path / "out")
+    assert len(list((tmp_path / "out" / "scratch").glob("*/half.json"))) == 3
+    monkeypatch.setattr(store.shutil, "rmtree", removed)
+    monkeypatch.delenv("TOY_FAILS")
+    run(tmp_path / "out")
+    run(tmp_path / "at_once")
+    assert visible(tmp_path / "out") == visible(tmp_path / "at_once")
 
 
 @pytest.mark.parametrize(("workers", "kills"), [(1, 6), (2, 2)])

@@ -77,8 +77,8 @@ def opened(folder: Path, study: Study, size: str, seed: int) -> Iterator[Store]:
         _claim(folder, {"study": study.name, "size": size, "seed": seed, "version": __version__})
         (folder / _TASKS).mkdir(exist_ok=True)
         yield Store(folder)
-        with contextlib.suppress(OSError):
-            (folder / _SCRATCH).rmdir()
+        # All is done. A kill between saving a task and removing its checkpoints leaves some.
+        shutil.rmtree(folder / _SCRATCH, ignore_errors=True)
 
 
 @contextlib.contextmanager
