@@ -14,9 +14,6 @@ from permvi.posterior import Posterior
 OURS = "collapsed"
 """The method that goes beyond the settings of the paper."""
 
-SLOW = ("map", "mcmc", "naive")
-"""Baselines that have fewer simulations of several worms."""
-
 
 class Method(NamedTuple):
     """A row of the study.

@@ -4,12 +4,12 @@ Rows of part "fit" have the accuracy of a fit and its verdict, rows of part "con
 the likeliest name was right and wrong, by its probability. `convergence` has the others.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from permvi.experiments.celegans import convergence, samples, scoring
-from permvi.experiments.celegans.methods import METHODS, OURS, SLOW, fit
+from permvi.experiments.celegans.methods import METHODS, OURS, fit
 from permvi.experiments.celegans.problems import draw
 from permvi.experiments.celegans.settings import GRIDS, Grid, Setting
 from permvi.experiments.runner import Row, Task
@@ -45,16 +45,11 @@ def _tasks(size: str, method: str, seed: int) -> Iterator[Task]:
 
 def _repetitions(grid: Grid, method: str) -> dict[Setting, int]:
     """How many simulations each setting of a method has."""
-
-    def fewer(settings: Iterable[Setting]) -> dict[Setting, int]:
-        return {
-            each: grid.repetitions if each.worms == 1 else grid.few_repetitions for each in settings
-        }
-
     paper = [*grid.candidates, *grid.known]
-    if method == OURS:
-        return dict.fromkeys([*paper, *grid.further], grid.more_repetitions) | fewer(grid.hard)
-    return fewer(paper) if method in SLOW else dict.fromkeys(paper, grid.repetitions)
+    if method != OURS:
+        return dict.fromkeys(paper, grid.repetitions)
+    many = dict.fromkeys([*paper, *grid.further], grid.more_repetitions)
+    return many | dict.fromkeys(grid.hard, grid.repetitions)
 
 
 def _run(config: Mapping[str, Any]) -> list[Row]:

@@ -61,7 +61,6 @@ class Grid(NamedTuple):
         hard: Where it should get into trouble.
         repetitions: Simulations for each setting.
         more_repetitions: For the quick method "collapsed", but in hard settings.
-        few_repetitions: For slow baselines and in hard settings, where there are several worms.
         convergence: The setting of Figures 4a, 4d and 4e.
     """
 
@@ -72,7 +71,6 @@ class Grid(NamedTuple):
     hard: tuple[Setting, ...]
     repetitions: int
     more_repetitions: int
-    few_repetitions: int
     convergence: Setting
 
 
@@ -103,7 +101,6 @@ GRIDS = {
         hard=tuple(_hard((1,), (60,), (0,), _SMOKE)),
         repetitions=1,
         more_repetitions=2,
-        few_repetitions=1,
         convergence=_SMOKE,
     ),
     "paper": Grid(
@@ -122,7 +119,6 @@ GRIDS = {
         hard=tuple(_hard((1, 5), (200, 100), (10, 0), Setting(0.05, 1))),
         repetitions=5,
         more_repetitions=10,
-        few_repetitions=2,
         convergence=Setting(0.02, 5),
     ),
 }
