@@ -5,6 +5,8 @@ other: row n holds the columns that no row takes (n < m), column m is held by th
 column (n > m). A matching is then a vector with an entry in 0, ..., m for each of the n rows.
 """
 
+from typing import Any
+
 import numpy as np
 
 
@@ -20,11 +22,11 @@ def board(entries: np.ndarray) -> np.ndarray:
 
 def maximum_matching(entries: np.ndarray) -> np.ndarray:
     """The column of each row, or m, in a matching of the (n, m) entries with the most rows."""
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    column = maximum_bipartite_matching(csr_array(entries), perm_type="column")
-    return np.where(column < 0, entries.shape[1], column)
+    m = entries.shape[1]
+    column = maximum_bipartite_matching(_sparse(entries, width=m), perm_type="column")
+    return np.where(column < 0, m, column)
 
 
 def is_complete(column: np.ndarray, num_columns: int) -> bool:
@@ -40,17 +42,14 @@ def matchable(board: np.ndarray, column: np.ndarray) -> np.ndarray:
     connected component of the graph row -> what it could take -> who holds that
     (Dulmage and Mendelsohn 1958).
     """
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
     n, m = board.shape[0] - 1, board.shape[1] - 1
     held = np.zeros_like(board)
     held[np.arange(n), column] = True
     held[n, :m] = ~held[:n, :m].any(axis=0)
-    graph = np.zeros((n + m + 2, n + m + 2), bool)
-    graph[: n + 1, n + 1 :] = board & ~held
-    graph[n + 1 :, : n + 1] = held.T
-    _, label = connected_components(csr_array(graph), directed=True, connection="strong")
+    graph = _sparse(board & ~held, held.T, offsets=(n + 1, 0), width=n + m + 2)
+    _, label = connected_components(graph, directed=True, connection="strong")
     return held | (board & (label[: n + 1, None] == label[n + 1 :]))
 
 
@@ -76,3 +75,18 @@ def components(mask: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     _, label = connected_components(graph, directed=False)
     used = dict.fromkeys(label[rows])
     return [(np.flatnonzero(label[:n] == k), np.flatnonzero(label[n:] == k)) for k in used]
+
+
+def _sparse(*tables: np.ndarray, offsets: tuple[int, ...] = (0,), width: int) -> Any:
+    """The rows of one table after those of another, each moved right, in ``width`` columns.
+
+    SciPy gets the lists that it would make of a dense matrix, many times slower.
+    """
+    from scipy.sparse import csr_array
+
+    flat = [np.flatnonzero(np.ascontiguousarray(table)) % table.shape[1] for table in tables]
+    columns = np.concatenate([np.add(*pair) for pair in zip(flat, offsets, strict=True)])
+    counts = np.concatenate([np.count_nonzero(table, axis=1) for table in tables])
+    start = np.concatenate([[0], np.cumsum(counts)])
+    entries = np.ones(len(columns)), columns.astype(np.int32), start.astype(np.int32)
+    return csr_array(entries, shape=(len(counts), width))

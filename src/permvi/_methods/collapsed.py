@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from permvi import _threads
 from permvi._choices import one_of
 from permvi._methods.collapsed_softassign import posteriors as softassign_posteriors
 from permvi._methods.context import Context
@@ -74,9 +75,9 @@ def run_many(tasks: Sequence[Task], context: Context) -> list[Posterior] | None:
     search, chosen = _search_options(context)
     if search != "softassign":
         return None
-    problems, scales = zip(
-        *(_problem(_shared_regression(task, context)) for task in tasks), strict=True
-    )
+    with _threads.pool(len(tasks)) as pool:
+        given = pool.map(lambda task: _problem(_shared_regression(task, context)), tasks)
+        problems, scales = zip(*given, strict=True)
     if len({problem.mask.shape for problem in problems}) > 1:
         return None
     return softassign_posteriors(tasks, problems, scales, chosen)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from permvi import assignment
+from permvi import _threads, assignment
 from permvi._task import Task
 from permvi.inference.collapsed import (
     Scales,
@@ -46,7 +46,8 @@ def posteriors(
         options: Fields of `SoftassignOptions`.
     """
     results = run_softassign(problems, scales, SoftassignOptions(**options))
-    return [_posterior(*each) for each in zip(tasks, problems, scales, results, strict=True)]
+    with _threads.pool(len(tasks)) as pool:
+        return list(pool.map(_posterior, tasks, problems, scales, results))
 
 
 def _posterior(

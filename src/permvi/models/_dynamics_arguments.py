@@ -40,9 +40,12 @@ class Statistics(NamedTuple):
         )
 
     def padded(self, n: int) -> "Statistics":
-        """The same with n rows."""
-        more = n - len(self.recorded)
-        square, row = ((0, more), (0, more)), (0, more)
+        """The same with n rows; without copies where there are so many."""
+        more = n - self.recorded.shape[-1]
+        if more == 0:
+            return self
+        axes = ((0, 0),) * (self.recorded.ndim - 1)
+        square, row = (*axes, (0, more), (0, more)), (*axes, (0, more))
         return Statistics(
             np.pad(self.C0, square),
             np.pad(self.C1, square),

@@ -274,13 +274,13 @@ class SharedDynamics:
         in it and ``prior``, both (J, m, m); the scales, and whether they are to be learned.
         """
         (n, m), J = self.shape, self.num_sites
-        parts = [Statistics(*(getattr(self, name)[j] for name in _STATISTICS)) for j in range(J)]
+        statistics = Statistics(*(np.asarray(getattr(self, name)) for name in _STATISTICS))
         mask = _dynamics_arguments.square_mask(self.mask, self.known, J, self.shape)
         prior = np.zeros((J, m, m))
         if self.prior_scores is not None:
             prior[:, :n] = self.prior_scores
         return {
-            **Statistics.stack([part.padded(m) for part in parts])._asdict(),
+            **statistics.padded(m)._asdict(),
             "support": self.support,
             "mask": np.ones((J, m, m), bool) if mask is None else mask.reshape(J, m, m),
             "prior": prior,

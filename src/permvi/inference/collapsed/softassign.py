@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from permvi import transforms
+from permvi import _threads, transforms
 from permvi.inference.collapsed.edges import Edges, estimate_edges
 from permvi.inference.collapsed.problem import SharedRegression
 from permvi.inference.collapsed.scales import Scales
@@ -113,7 +113,8 @@ def run_softassign(
         scales: Their variances, which are not learned any further.
         options: Settings.
     """
-    parts = [soft_problem(*each) for each in zip(problems, scales, strict=True)]
+    with _threads.pool(len(problems)) as pool:
+        parts = list(pool.map(soft_problem, problems, scales))
     batch = SoftProblem(*(np.stack(arrays) for arrays in zip(*parts, strict=True)))
     complete = all(problem.complete for problem in problems)
     found = iterate(batch, options.temperature, num_steps=options.num_steps, complete=complete)
@@ -128,16 +129,17 @@ def run_softassign(
 def soft_problem(problem: SharedRegression, scales: Scales) -> SoftProblem:
     """The arrays of one problem, on the host."""
     edges = [estimate_edges(problem, j, scales) for j in range(problem.num_subjects)]
-    support = problem.support.astype(np.float64)
+    dtype = jnp.result_type(float)
+    support = problem.support.astype(dtype)
     np.fill_diagonal(support, 0.0)
     return SoftProblem(
-        z=np.stack([each.z for each in edges]),
-        error=np.array([each.s for each in edges]),
-        recorded=np.stack([_off_diagonal(each) for each in edges]),
+        z=np.stack([each.z for each in edges], dtype=dtype),
+        error=np.array([each.s for each in edges], dtype),
+        recorded=np.stack([_off_diagonal(each) for each in edges], dtype=dtype),
         support=support,
-        weight=np.array(scales.weight),
+        weight=np.array(scales.weight, dtype),
         mask=problem.mask,
-        prior=problem.prior,
+        prior=problem.prior.astype(dtype),
     )
 
 
