@@ -37,11 +37,14 @@ _OPTIONS_OF: dict[str, tuple[str, ...]] = {
 }
 OPTIONS = ("search", *dict.fromkeys(name for names in _OPTIONS_OF.values() for name in names))
 
-# A label that a search ended in counts as a surprise if the posterior gives it less than this.
+# A label that a search ended in counts as a surprise if it has less than this share of the
+# probability of the likeliest.
 _SURPRISE = 0.05
 # Surprises among all neurons, in the search that agrees best with the posterior but one.
 _SURPRISES_CHECK = 0.02
 _SURPRISES_DISTRUST = 0.1
+# How likely it is that the best optimum was missed, where no two searches agree.
+_TOSS_UP = 0.5
 # Expected share of right identities among those that are not known.
 _RIGHT_CHECK = 0.9
 _RIGHT_DISTRUST = 0.7
@@ -125,39 +128,70 @@ def _posterior(task: Task, result: CollapsedResult, recorded: np.ndarray) -> Pos
         draws, mode, found, recorded = draws[:, :, 0], mode[0], found[:, 0], recorded[0]
     _, first = np.unique(flat.reshape(len(flat), -1), axis=0, return_index=True)
     densities = np.append(result.log_densities.ravel()[first], result.mode_log_density)
-    posterior = Posterior.from_draws(
-        flat,
-        shape=(n, m),
-        mode=mode,
-        latents={"W": Latent(result.weights.mean, result.weights.sd)},
-        log_evidence=float(np.logaddexp.reduce(densities)) + result.log_evidence_offset,
-        log_evidence_kind="bound",
-        num_evaluations=result.num_evaluations,
-    )
     known = optional(task.model, "known")
     unknown = recorded if known is None else recorded & (np.asarray(known) < 0)
+    fields: dict[str, Any] = {
+        "shape": (n, m),
+        "mode": mode,
+        "latents": {"W": Latent(result.weights.mean, result.weights.sd)},
+        "log_evidence": float(np.logaddexp.reduce(densities)) + result.log_evidence_offset,
+        "log_evidence_kind": "bound",
+        "num_evaluations": result.num_evaluations,
+    }
+    posterior = Posterior.from_draws(flat, **fields)
+    surprises = _surprises(posterior, found, unknown)
+    missed = _chance_missed(surprises)
+    if missed > 0:
+        parts = [flat, found.reshape(len(found), *flat.shape[1:])]
+        weights = [np.full(len(part), 1 / len(part)) for part in parts]
+        shared = np.concatenate([(1 - missed) * weights[0], missed * weights[1]])
+        posterior = Posterior.from_draws(np.concatenate(parts), np.log(shared), **fields)
     summary = summarise_chains(draws, m)
     diagnostics = dataclasses.replace(
-        _diagnose(posterior, found, unknown, result),
+        _diagnose(posterior, surprises, unknown, result),
         ess_per_draw=summary.ess_per_draw,
         sampling_error_by_row=summary.sampling_error_by_row,
     )
     return dataclasses.replace(posterior, diagnostics=diagnostics)
 
 
+def _surprises(posterior: Posterior, found: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+    """(R,) in how many of its unknown rows each search ended elsewhere, those that agree first.
+
+    Args:
+        posterior: What the chains say.
+        found: (R, n) or (R, J, n) where the searches ended.
+        unknown: (n,) or (J, n) the rows that have a recording and are not known.
+    """
+    shares = posterior.marginals / posterior.marginals.max(axis=-1, keepdims=True)
+    chosen = np.take_along_axis(shares[None], found[..., None], axis=-1)[..., 0]
+    return np.sort((chosen[:, unknown] < _SURPRISE).mean(axis=-1))
+
+
+def _chance_missed(surprises: np.ndarray) -> float:
+    """How likely the best optimum is one that no search has found.
+
+    The chains come from the best of the searches. If a second one agrees with them, nothing is
+    taken to be missed; if all others ended far away, that is a toss-up, and what is known then is
+    where independent searches end.
+    """
+    if len(surprises) < 2:
+        return 0.0
+    disagreement = np.interp(surprises[1], [_SURPRISES_CHECK, _SURPRISES_DISTRUST], [0, 1])
+    return _TOSS_UP * float(disagreement)
+
+
 def _diagnose(
-    posterior: Posterior, found: np.ndarray, unknown: np.ndarray, result: CollapsedResult
+    posterior: Posterior, surprises: np.ndarray, unknown: np.ndarray, result: CollapsedResult
 ) -> Diagnostics:
-    """The verdict: do independent searches end where the posterior is, and is that definite?
+    """The verdict: do independent searches end where the chains are, and is that definite?
 
     Args:
         posterior: The posterior.
-        found: (R, n) or (R, J, n) where the searches ended.
+        surprises: (R,) in how many rows each search ended elsewhere.
         unknown: (n,) or (J, n) the rows that have a recording and are not known.
         result: For what else is worth knowing.
     """
-    chosen = np.take_along_axis(posterior.marginals[None], found[..., None], axis=-1)[..., 0]
-    surprises = np.sort((chosen[:, unknown] < _SURPRISE).mean(axis=-1))
     right = float(posterior.marginals.max(axis=-1)[unknown].mean())
     judged = [_judge_searches(surprises), _judge_data(right)]
     severity = ("trust", "check", "do not trust")
