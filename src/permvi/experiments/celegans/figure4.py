@@ -140,9 +140,11 @@ def variance_and_samples(summary: Iterable[dict[str, Any]], rows: Iterable[Row])
                     label=LABELS.get(method, method),
                 )  # fmt: skip
         ax.set(xscale="log", xlabel="steps", ylabel="variance of a neuron's row of X")
+        # A variance is at most one; what is above is for the legend.
+        ax.set_ylim(0, 1.2)
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.set_title("(d)", loc="left")
-        ax.legend(frameon=False)
+        ax.legend(frameon=False, loc="upper right")
         _samples(right, [row for row in rows if row["part"] == "samples"])
     return figure
 
