@@ -2,7 +2,7 @@
 
 Ten five-worm fits by softassign in one batch, and rounding VI of five worms, after compilation.
 Prints rows as ``permvi bench`` does: ``reference`` is the time wanted on an H200, ``ratio`` how
-many X is read from the folder that ``PERMVI_DATA`` names.
+many times that is what it took. The connectome is read from the folder that ``PERMVI_DATA`` names.
 """
 
 import argparse
