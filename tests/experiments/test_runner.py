@@ -1,9 +1,11 @@
+import contextlib
 import dataclasses
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -110,6 +112,16 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
+def test_another_cluster_is_not_in_the_way(tmp_path, recwarn):
+    with socket.socket() as other:
+        # If it is taken already, all the better.
+        with contextlib.suppress(OSError):
+            other.bind(("127.0.0.1", 8787))
+            other.listen()
+        run(tmp_path, workers=2)
+    assert not [str(found.message) for found in recwarn if "in use" in str(found.message)]
+
+
 def test_results_do_not_depend_on_the_number_of_workers(tmp_path, recwarn):
     run(tmp_path / "one")
     run(tmp_path / "two", workers=2)
@@ -122,7 +134,10 @@ def test_results_do_not_depend_on_the_number_of_workers(tmp_path, recwarn):
 def test_an_existing_scheduler_is_used(tmp_path):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     ) as cluster:
         run(tmp_path / "there", scheduler=cluster.scheduler_address)
     run(tmp_path / "here")

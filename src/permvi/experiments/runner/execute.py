@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from permvi.experiments.runner.study import Row, Task
 
+# A scheduler serves HTTP in any case; on its usual port it would get in the way of another one.
+_ANY_PORT = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
 RunTask = Callable[[Mapping[str, Any], Path], list[Row]]
 
 
@@ -105,7 +108,7 @@ def _client(distributed: Any, workers: int | None, scheduler: str | None) -> Ite
         distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
-            dashboard_address=None,
+            scheduler_kwargs=_ANY_PORT,
             memory_limit=0,
             silence_logs=logging.ERROR,
         ) as cluster,
