@@ -25,12 +25,7 @@ from permvi._assignment import host
 from permvi.datasets import celegans
 from permvi.experiments import _worm_settings
 from permvi.experiments._worms import Worms, candidates, simulate_worms
-from permvi.inference.collapsed import (
-    Scales,
-    SharedRegression,
-    SoftassignOptions,
-    softassign,
-)
+from permvi.inference.dynamics import Scales, SharedRegression, SoftassignOptions, softassign
 from permvi.models import SharedDynamics
 
 _TOLERANCE = 0.05

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import quadratic_assignment
 
 from permvi.inference.map import MapOptions, Quadratic, solve_quadratic
-from permvi.inference.map.options import Polish
+from permvi.inference.map.result import Polish
 
 NAMES = (
     "bur26a", "chr12c", "esc16a", "had12", "kra30a", "nug12", "nug20", "rou12", "tai12a", "tai20a",

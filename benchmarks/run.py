@@ -15,7 +15,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from permvi._choices import one_of
+from permvi._checks import one_of
 
 GROUPS = ("stick_breaking", "assignment", "exact", "sparse", "qaplib", "imports")
 

@@ -13,7 +13,7 @@ import pytest
 from scipy import integrate, special, stats
 
 import permvi as pv
-from permvi._methods import density
+from permvi.problem import evaluation as density
 
 
 def brute_force(log_density, n, m=None, mask=None):

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi._methods import auto, coverage, registry, relaxed
-from permvi._task import prepare
+from permvi.inference import auto, registry
+from permvi.inference.verdict import coverage
 from permvi.inference.vi import loop
+from permvi.inference.vi import method as relaxed
+from permvi.problem.prepare import prepare
 
 INFOS = list(pv.methods())
 NAMES = [info.name for info in INFOS]

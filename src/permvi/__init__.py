@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from permvi._fit import FitWarning as FitWarning
     from permvi._fit import fit as fit
     from permvi._fit import fit_many as fit_many
-    from permvi._methods.registry import methods as methods
     from permvi.inference.guides import AutoPermutation as AutoPermutation
+    from permvi.inference.registry import methods as methods
     from permvi.posterior import Posterior as Posterior
     from permvi.posterior import load as load
 
@@ -50,7 +50,7 @@ _HOMES = {
     "fit": "permvi._fit",
     "fit_many": "permvi._fit",
     "load": "permvi.posterior",
-    "methods": "permvi._methods.registry",
+    "methods": "permvi.inference.registry",
 }
 
 __all__ = ["__version__", *_SUBMODULES, *_HOMES]

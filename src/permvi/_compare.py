@@ -9,15 +9,15 @@ import numpy as np
 
 from permvi import metrics
 from permvi._fit import FitWarning, as_model, fit
-from permvi._methods import exact
-from permvi._methods import registry as methods_registry
-from permvi._methods.context import Progress
-from permvi._methods.exact import list_all
 from permvi._tables import html_table, markdown_table, text_table
-from permvi._task import Task, prepare
+from permvi.inference import registry
+from permvi.inference.exact import method as exact
+from permvi.inference.exact.method import list_all
+from permvi.inference.method import Progress
 from permvi.models import Model
 from permvi.models.callables import Input
 from permvi.posterior import Posterior
+from permvi.problem.prepare import Prepared, prepare
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,13 +129,13 @@ def compare(
         ValueError: A method does not exist.
     """
     given = as_model(model, n=n, input=input, jax=jax)
-    task = prepare(given)
+    prepared = prepare(given)
     names = _names(methods)
     settings = dict(options or {})
     for name, of_method in settings.items():
-        methods_registry.check_options(_known(name), of_method)
+        registry.check_options(registry.method(_known(name), given), of_method)
     reference = None
-    if exact.affordable(task):
+    if exact.affordable(prepared):
         reference = fit(given, "exact")
     rows, posteriors = [], {}
     for name in names:
@@ -147,23 +147,23 @@ def compare(
             rows.append(Compared(name, refused=str(error)))
             continue
         posteriors[name] = found
-        rows.append(_row(name, found, reference, task))
+        rows.append(_row(name, found, reference, prepared))
     return Comparison(rows, posteriors, reference)
 
 
 def _names(given: Iterable[str] | None) -> list[str]:
     if given is None:
-        return [info.name for info in methods_registry.methods()]
+        return [info.name for info in registry.methods()]
     if isinstance(given, str):
         raise TypeError(f"methods must be a list of names, got {given!r}.")
     return [_known(name) for name in given]
 
 
 def _known(name: str) -> str:
-    return methods_registry.check_method(name)
+    return registry.check_method(name)
 
 
-def _row(name: str, found: Posterior, reference: Posterior | None, task: Task) -> Compared:
+def _row(name: str, found: Posterior, reference: Posterior | None, prepared: Prepared) -> Compared:
     errors: dict[str, float | None] = {}
     if reference is not None:
         by_row = metrics.total_variation_per_row(
@@ -175,7 +175,7 @@ def _row(name: str, found: Posterior, reference: Posterior | None, task: Task) -
         errors = {
             "tv_mean": float(by_row.mean()),
             "tv_max": float(by_row.max()),
-            "hellinger": _hellinger(found, reference, task),
+            "hellinger": _hellinger(found, reference, prepared),
         }
         if found.log_evidence is not None and reference.log_evidence is not None:
             errors["log_evidence_error"] = found.log_evidence - reference.log_evidence
@@ -189,11 +189,11 @@ def _row(name: str, found: Posterior, reference: Posterior | None, task: Task) -
     )
 
 
-def _hellinger(found: Posterior, reference: Posterior, task: Task) -> float | None:
+def _hellinger(found: Posterior, reference: Posterior, prepared: Prepared) -> float | None:
     """Between whole distributions; of draws, their weighted frequencies are the distribution."""
-    if task.problem.num_sites * max(task.problem.shape) > _MAX_LISTED:
+    if prepared.problem.num_sites * max(prepared.problem.shape) > _MAX_LISTED:
         return None
-    perms = task.restore(list_all(task.problem))
+    perms = prepared.restore(list_all(prepared.problem))
     p = np.exp(reference.log_prob(perms))
     try:
         q = np.exp(found.log_prob(perms))

@@ -1,4 +1,4 @@
-"""The front door: a model in, a posterior out."""
+"""Fit a model: choose the method, run it, and complete the posterior it returns."""
 
 import dataclasses
 import time
@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from permvi._methods import auto
-from permvi._methods import registry as methods
-from permvi._methods.context import Context, Progress, silent
-from permvi._methods.settled import settled
-from permvi._task import Task, prepare
+from permvi import _checks
+from permvi.inference import auto, registry
+from permvi.inference.method import Context, Method, Progress, silent
 from permvi.models import CallableModel, Model, fingerprint
 from permvi.models.callables import Input
-from permvi.posterior import Posterior
+from permvi.models.protocol import optional
+from permvi.posterior import Latent, Posterior, diagnose
+from permvi.problem.evaluation import log_densities
+from permvi.problem.prepare import Prepared, prepare
+
+# Draws of permutations behind the moments of latents that a model has integrated out.
+_NUM_DRAWS = 4000
 
 
 class FitWarning(UserWarning):
@@ -57,12 +61,12 @@ def fit(
         ValueError: The method does not exist, or cannot treat this model.
         TypeError: ``model`` is none.
     """
-    methods.check_method(method)
-    start = time.perf_counter()
-    task = prepare(as_model(model, n=n, input=input, jax=jax))
-    name, context = _context(task, method, _seed(seed), options, progress)
-    found = settled(task) or methods.engine(name).run(task, context)
-    posterior = _complete(found, task, context, method, time.perf_counter() - start)
+    registry.check_method(method)
+    began = time.perf_counter()
+    prepared = prepare(as_model(model, n=n, input=input, jax=jax))
+    chosen, context = _choose(prepared, method, _checks.seed(seed), options, progress)
+    found = _run(chosen, prepared, context)
+    posterior = _complete(found, prepared, context, method, time.perf_counter() - began)
     _warn([posterior])
     return posterior
 
@@ -79,7 +83,7 @@ def fit_many(
 
     Args:
         models: As for `fit`.
-        method: As for `fit`. "auto" chooses once, by the first model.
+        method: As for `fit`. "auto" chooses for each model.
         seed: As for `fit`.
         progress: As for `fit`.
         **options: As for `fit`.
@@ -88,40 +92,95 @@ def fit_many(
         One posterior for each model, in their order. Where they were fitted together, ``seconds``
         is an equal share.
     """
-    methods.check_method(method)
-    tasks = [prepare(as_model(model)) for model in models]
-    if not tasks:
-        return []
-    start = time.perf_counter()
-    name, context = _context(tasks[0], method, _seed(seed), options, progress)
-    engine = methods.engine(name)
-    together = None
-    if hasattr(engine, "run_many") and not any(task.settled for task in tasks):
-        together = engine.run_many(tasks, context)
-    if together is None:
-        posteriors = []
-        for index, task in enumerate(tasks):
+    registry.check_method(method)
+    batch = [prepare(as_model(model)) for model in models]
+    chosen = [
+        _choose(prepared, method, _checks.seed(seed), options, progress) for prepared in batch
+    ]
+    posteriors: list[Posterior | None] = [None] * len(batch)
+    for indices in _groups([context for _, context in chosen]):
+        engine, context = chosen[indices[0]]
+        group = [batch[k] for k in indices]
+        began = time.perf_counter()
+        together = _run_together(engine, group, context)
+        share = (time.perf_counter() - began) / len(group)
+        for place, k in enumerate(indices):
+            if together is not None:
+                posteriors[k] = _complete(together[place], group[place], context, method, share)
+                continue
             began = time.perf_counter()
-            found = settled(task) or engine.run(task, context._replace(progress=silent))
+            found = _run(engine, batch[k], context._replace(progress=silent))
             seconds = time.perf_counter() - began
-            posteriors.append(_complete(found, task, context, method, seconds))
-            context.progress(name, index + 1, len(tasks))
-    else:
-        share = (time.perf_counter() - start) / len(tasks)
-        posteriors = [
-            _complete(found, task, context, method, share)
-            for found, task in zip(together, tasks, strict=True)
-        ]
-    _warn(posteriors)
-    return posteriors
+            posteriors[k] = _complete(found, batch[k], context, method, seconds)
+            context.progress(context.method, place + 1, len(indices))
+    done = [posterior for posterior in posteriors if posterior is not None]
+    _warn(done)
+    return done
 
 
-def _context(
-    task: Task, method: str, seed: int, options: Mapping[str, Any], progress: Progress | None
-) -> tuple[str, Context]:
-    name = auto.choose(task) if method == methods.AUTO else method
-    methods.check_options(name, options)
-    return name, Context(name, seed, options, progress or silent)
+def _choose(
+    prepared: Prepared,
+    method: str,
+    seed: int,
+    options: Mapping[str, Any],
+    progress: Progress | None,
+) -> tuple[Method, Context]:
+    """Return the method for a model, and how to run it."""
+    name = method
+    if method == registry.AUTO:
+        name, suggested = auto.choose(prepared)
+        options = {**suggested, **options}
+    chosen = registry.method(name, prepared.model)
+    registry.check_options(chosen, options)
+    return chosen, Context(name, seed, options, progress or silent)
+
+
+def _groups(contexts: Sequence[Context]) -> list[list[int]]:
+    """Group models that have the same method and options, in the order of their first members."""
+    groups: list[list[int]] = []
+    for k, context in enumerate(contexts):
+        for group in groups:
+            first = contexts[group[0]]
+            if first.method == context.method and _same(first.options, context.options):
+                group.append(k)
+                break
+        else:
+            groups.append([k])
+    return groups
+
+
+def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Return whether options are the same; values may be arrays, so they are compared as text."""
+    return {name: repr(value) for name, value in a.items()} == {
+        name: repr(value) for name, value in b.items()
+    }
+
+
+def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
+    """Run a method on one model, unless known pairs leave nothing to infer."""
+    if prepared.settled and not prepared.problem.latents:
+        only = np.asarray(prepared.model.known)[None]
+        return Posterior.from_draws(
+            only,
+            shape=prepared.model.shape,
+            log_evidence=log_densities(prepared.problem, only)[0],
+            log_evidence_kind="exact",
+            diagnostics=diagnose(exact=True),
+            num_evaluations=1,
+        )
+    chosen.check(prepared)
+    return chosen.run(prepared, context)
+
+
+def _run_together(
+    chosen: Method, batch: Sequence[Prepared], context: Context
+) -> list[Posterior] | None:
+    """Run a method on several models in one call, if it can."""
+    if chosen.run_many is None or any(prepared.settled for prepared in batch):
+        return None
+    for prepared in batch:
+        chosen.check(prepared)
+    return chosen.run_many(batch, context)
 
 
 def as_model(model: Any, **of_function: Any) -> Any:
@@ -142,27 +201,33 @@ def as_model(model: Any, **of_function: Any) -> Any:
     return CallableModel(model, of_function["n"], kind, jax=of_function["jax"])
 
 
-def _seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise TypeError(f"seed must be an integer, got {seed!r:.60}.")
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be between 0 and 2**32 - 1, got {seed}.")
-    return int(seed)
-
-
 def _complete(
-    posterior: Posterior, task: Task, context: Context, requested: str, seconds: float
+    posterior: Posterior, prepared: Prepared, context: Context, requested: str, seconds: float
 ) -> Posterior:
-    """The posterior with all that does not depend on the method."""
+    """Add to a posterior all that does not depend on the method."""
+    evidence = posterior.log_evidence
+    if evidence is not None:
+        evidence += optional(prepared.model, "log_constant") or 0.0
     return dataclasses.replace(
         posterior,
-        labels=task.labels,
+        log_evidence=evidence,
+        latents={**posterior.latents, **_integrated(posterior, prepared, context.seed)},
+        labels=prepared.labels,
         method=context.method,
         settings={"requested": requested, **_plain(context.options)},
         seed=context.seed,
-        fingerprint=fingerprint(task.model),
+        fingerprint=fingerprint(prepared.model),
         seconds=seconds,
     )
+
+
+def _integrated(posterior: Posterior, prepared: Prepared, seed: int) -> dict[str, Latent]:
+    """Return the latents that the model has integrated out, from draws of the posterior."""
+    moments = optional(prepared.model, "integrated_latents")
+    if moments is None:
+        return {}
+    draws = posterior.sample(_NUM_DRAWS, seed)
+    return {name: Latent(np.array(m), np.array(sd)) for name, (m, sd) in moments(draws).items()}
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from permvi import assignment
 from permvi.experiments._worms import candidates, simulate_worms
-from permvi.inference.collapsed import Scales, SharedRegression
+from permvi.inference.dynamics import Scales, SharedRegression
 from permvi.models import SharedDynamics
 
 SCALES = {"weight_scale": 0.4, "noise_scale": 0.8}

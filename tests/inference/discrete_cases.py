@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import permvi as pv
-from permvi._methods.exact import list_all
-from permvi._task import prepare
 from permvi.inference.discrete.conditionals import CONDITIONALS
 from permvi.inference.discrete.family import Family
 from permvi.inference.discrete.structure import build_structure
+from permvi.inference.exact.method import list_all
+from permvi.problem.prepare import prepare
 
 KINDS = list(CONDITIONALS)
 MASK = np.array(

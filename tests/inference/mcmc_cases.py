@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.special import softmax
 
 from permvi.inference.mcmc import MCMCOptions, Proposal, run_mcmc
-from permvi.inference.problem import Problem
+from permvi.problem.problem import Problem
 from tests.inference.exact_oracle import brute_force
 
 NUM_CHAINS = 6000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi.inference.collapsed import CollapsedOptions
+from permvi.inference.dynamics import CollapsedOptions
 from tests.inference.collapsed_cases import model_of_worms, worms
 
 QUICK = {"num_restarts": 2, "num_steps": 400, "num_draws": 50}

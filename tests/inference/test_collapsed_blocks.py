@@ -5,11 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from permvi.inference.collapsed.blocks import rematch_blocks
-from permvi.inference.collapsed.edges import Beliefs, Edges, estimate_edges
-from permvi.inference.collapsed.matching import pair_scores
-from permvi.inference.collapsed.search import plausible_moves
-from permvi.inference.collapsed.state import State
+from permvi.inference.dynamics.edges import Beliefs, Edges, estimate_edges
+from permvi.inference.dynamics.evidence import State
+from permvi.inference.dynamics.matching import pair_scores
+from permvi.inference.dynamics.search import plausible_moves, rematch_blocks
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi._methods import collapsed
+from permvi.inference.dynamics import collapsed_method as collapsed
 from tests.inference.collapsed_cases import model_of_worms, worms
 
 SEARCHES = 4

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from permvi.experiments._worms import antisymmetric_weights
-from permvi.inference.collapsed.edges import posterior_beliefs
-from permvi.inference.collapsed.moves import Moves, differences
-from permvi.inference.collapsed.state import Scales, State
+from permvi.inference.dynamics.edges import posterior_beliefs
+from permvi.inference.dynamics.evidence import Scales, State
+from permvi.inference.dynamics.moves import Moves, differences
 from permvi.models import SharedDynamics
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from permvi.inference.collapsed import CollapsedOptions, kernels
-from permvi.inference.collapsed.edges import Beliefs, Edges, estimate_edges
-from permvi.inference.collapsed.matching import climb, frank_wolfe, pair_scores
-from permvi.inference.collapsed.moves import Moves, differences
-from permvi.inference.collapsed.sampling import run_chain
-from permvi.inference.collapsed.state import State
+from permvi.inference.dynamics import CollapsedOptions, evidence_kernels
+from permvi.inference.dynamics.edges import Beliefs, Edges, estimate_edges
+from permvi.inference.dynamics.evidence import State
+from permvi.inference.dynamics.matching import climb, frank_wolfe, pair_scores
+from permvi.inference.dynamics.moves import Moves, differences
+from permvi.inference.dynamics.run import run_chain
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
 
 NO_CYCLES = Moves.single(np.empty((0, 3)))
@@ -58,7 +58,9 @@ def test_swap_gains_and_the_screen_are_differences(rng):
         swapped[[i, k]] = swapped[[k, i]]
         expected = scores.value(swapped) - scores.value(perm)
         np.testing.assert_allclose(gains[i, k], expected, atol=1e-10)
-        screened = kernels._screen(scores.A, scores.B, scores.C, rows, *lists, perm[i], perm[k])
+        screened = evidence_kernels._screen(
+            scores.A, scores.B, scores.C, rows, *lists, perm[i], perm[k]
+        )
         np.testing.assert_allclose(screened, expected, atol=1e-10)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import permvi as pv
 from permvi import assignment
-from permvi.inference.collapsed import SoftassignOptions, run_softassign, softassign
-from permvi.inference.collapsed.edges import estimate_edges, prior_beliefs
-from permvi.inference.collapsed.matching import pair_scores
+from permvi.inference.dynamics import SoftassignOptions, run_softassign, softassign
+from permvi.inference.dynamics.edges import estimate_edges, prior_beliefs
+from permvi.inference.dynamics.matching import pair_scores
 from tests.inference.collapsed_cases import (
     graph,
     model_of,

@@ -7,8 +7,8 @@ import pytest
 
 from permvi.inference.discrete import correction, without_replacement
 from permvi.inference.discrete.family import draw_many, log_prob_many
-from permvi.inference.discrete.seen import Seen, codes
 from permvi.inference.discrete.without_replacement import draw_distinct
+from permvi.problem.evaluation import Seen, codes
 from tests.inference.discrete_cases import (
     all_choices,
     count,

@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import chi2
 
 import permvi as pv
-from permvi._task import prepare
 from permvi.inference.discrete import conditionals, graph
 from permvi.inference.discrete.family import draw_many, log_prob, log_prob_many
 from permvi.inference.discrete.structure import build_structure
+from permvi.problem.prepare import prepare
 from permvi.transforms.stick_breaking_limit import limit_log_prob
 from permvi.transforms.sticks import Sticks
 from tests.inference.discrete_cases import (

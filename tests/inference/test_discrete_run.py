@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi._task import prepare
 from permvi.inference.discrete import warm_start
-from permvi.inference.discrete.density import log_density
 from permvi.inference.discrete.family import log_prob_many
 from permvi.inference.discrete.options import DiscreteOptions, resolve
 from permvi.inference.discrete.structure import build_structure
 from permvi.inference.discrete.training import Training, _update, train
 from permvi.inference.discrete.training import _start as begin_training
+from permvi.problem.evaluation import log_density
+from permvi.problem.prepare import prepare
 from tests.inference.discrete_cases import all_choices, problem_of, random_family
 
 PERMS = np.asarray(pv.permutations.enumerate_permutations(5))

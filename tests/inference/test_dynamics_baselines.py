@@ -9,9 +9,9 @@ from numpyro.diagnostics import effective_sample_size
 from scipy.special import softmax
 
 import permvi as pv
-from permvi.inference.collapsed.matching import PairScores
-from permvi.inference.dynamics import JointState, alternate, kernels, run_gibbs
-from permvi.inference.dynamics.scores import weight_scores
+from permvi.inference.dynamics import JointState, alternate, run_gibbs, swap_kernels
+from permvi.inference.dynamics.alternation import weight_scores
+from permvi.inference.dynamics.matching import PairScores
 from permvi.inference.map import MapOptions
 from permvi.inference.mcmc import MCMCOptions
 from tests.inference.collapsed_cases import (
@@ -141,8 +141,8 @@ def test_exchanges_add_what_the_model_says(model, rng):
     for j, (a, b) in itertools.product(range(J), itertools.combinations(range(6), 2)):
         before = joint_density(model, state.perms, W)
         system, subject = state._system, state._subjects[j]
-        gain = kernels.gain_of_exchange(system, subject, a, b)
-        kernels.exchange(system, subject, a, b)
+        gain = swap_kernels.gain_of_exchange(system, subject, a, b)
+        swap_kernels.exchange(system, subject, a, b)
         after = joint_density(model, state.perms, W)
         assert gain == pytest.approx(after - before, abs=1e-8 * abs(before))
         # What is kept along has moved with it.

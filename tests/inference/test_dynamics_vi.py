@@ -14,8 +14,14 @@ import permvi as pv
 from permvi.experiments import _worm_settings
 from permvi.experiments._worms import candidates, simulate_worms
 from permvi.inference.vi import VIOptions, run_vi
-from permvi.inference.vi.latents import latent_guide, latent_start
-from permvi.inference.vi.objective import Stage, last_stage, split_options, stage_at
+from permvi.inference.vi.objective import (
+    Stage,
+    last_stage,
+    latent_guide,
+    latent_start,
+    split_options,
+    stage_at,
+)
 from permvi.inference.vi.optimisers import shared_adam
 from permvi.models import SharedDynamics
 from tests.inference.collapsed_cases import graph

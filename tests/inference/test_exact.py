@@ -169,14 +169,15 @@ def test_numba_loads_only_for_the_subset_programme():
 
 
 def test_kernels_compile_where_nothing_can_be_cached(monkeypatch):
-    from permvi.inference.exact import kernels
+    from permvi import _compiled
+    from permvi.inference.exact import subset_kernels
 
-    njit = kernels.numba.njit
+    njit = _compiled.numba.njit
 
     def njit_without_cache(*, cache=False, **options):
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
         return njit(**options)
 
-    monkeypatch.setattr(kernels, "numba", SimpleNamespace(njit=njit_without_cache))
-    assert kernels._compile(kernels._next_set.py_func)(0b0110) == 0b1001
+    monkeypatch.setattr(_compiled, "numba", SimpleNamespace(njit=njit_without_cache))
+    assert _compiled.compiled()(subset_kernels._next_set.py_func)(0b0110) == 0b1001

@@ -11,11 +11,7 @@ from scipy import integrate, stats
 import permvi as pv
 from permvi import permutations
 from permvi.inference import pathwise
-from permvi.inference.gumbel_sinkhorn import (
-    GumbelSinkhornOptions,
-    draw_matchings,
-    noise_divergence,
-)
+from permvi.inference.gumbel_sinkhorn import GumbelSinkhornOptions, draw_matchings, noise_divergence
 
 QUICK = {"num_steps": 200, "num_samples": 4, "num_restarts": 2, "num_draws": 500}
 

@@ -10,12 +10,11 @@ from scipy import stats
 
 import permvi as pv
 from permvi import permutations
-from permvi._methods.density import log_densities
-from permvi._task import prepare
-from permvi.inference.discrete.density import as_perms
 from permvi.inference.discrete.family import log_prob_many
-from permvi.inference.discrete.seen import Seen
-from permvi.inference.importance import ImportanceOptions, combine, population, run, run_importance
+from permvi.inference.importance import ImportanceOptions, combine, population, run_importance
+from permvi.inference.importance import method as run
+from permvi.problem.evaluation import Seen, as_perms, log_densities
+from permvi.problem.prepare import prepare
 
 # One size for most tests, so that few are compiled.
 OPTIONS = {"num_particles": 32, "num_populations": 200}

@@ -13,7 +13,7 @@ from permvi import permutations
 from permvi.distributions import Mallows
 from permvi.distributions._mallows_normalizers import DISTANCES
 from permvi.inference.mallows import draw_by_swaps, draw_exactly, fit_rankings, fit_theta
-from permvi.posterior.mallows_law import MallowsLaw
+from permvi.inference.mallows.method import MallowsLaw
 
 PERMS = permutations.enumerate_permutations(4)
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from permvi.inference.map import local_search
-from permvi.inference.map.hill_climbing import Memory, hill_climb
-from permvi.inference.map.neighbours import Neighbourhood
-from permvi.inference.map.starts import random_matchings
+from permvi.inference.map.local_search import Memory, Neighbourhood, hill_climb
+from permvi.problem.unmatched import random_assignments
 
 
 class Counted:
@@ -83,7 +82,7 @@ def random_table(rng, shape, density):
 @pytest.mark.parametrize(("shape", "partial", "density"), CASES)
 def test_it_ends_at_local_optima_and_evaluates_nothing_twice(rng, shape, partial, density):
     allowed = random_table(rng, shape, density)
-    starts = random_matchings(5, shape, allowed, rng)
+    starts = random_assignments(5, shape, allowed, rng)
     f = Counted()
     climb, seen = climb_from(f, starts, allowed, partial=partial)
     assert climb.finished
@@ -103,7 +102,7 @@ def test_it_ends_at_local_optima_and_evaluates_nothing_twice(rng, shape, partial
 
 def test_the_public_function_returns_everything_seen(rng):
     allowed = np.ones((5, 5), bool)
-    starts = random_matchings(3, (5, 5), None, rng)
+    starts = random_assignments(3, (5, 5), None, rng)
     _, seen = climb_from(Counted(), starts, allowed)
     perms, values = local_search(Counted(), starts, allowed)
     np.testing.assert_array_equal(perms, seen.perms)
@@ -113,7 +112,7 @@ def test_the_public_function_returns_everything_seen(rng):
 
 def test_several_sites_climb_in_turn(rng):
     allowed = np.stack([random_table(rng, (4, 4), 0.7) for _ in range(3)])
-    starts = random_matchings(4, (3, 4, 4), allowed, rng)
+    starts = random_assignments(4, (3, 4, 4), allowed, rng)
     f = Counted(1)
     climb, seen = climb_from(f, starts, allowed)
     assert seen.perms.shape[1:] == (3, 4)
@@ -129,9 +128,9 @@ def test_several_sites_climb_in_turn(rng):
 
 def test_climbing_one_by_one_ends_at_local_optima_too(rng, monkeypatch):
     allowed = np.ones((2, 5, 5), bool)
-    starts = random_matchings(4, (2, 5, 5), None, rng)
+    starts = random_assignments(4, (2, 5, 5), None, rng)
     together, seen = climb_from(Counted(), starts, allowed)
-    monkeypatch.setattr("permvi.inference.map.hill_climbing._MAX_NEIGHBOURS", 1)
+    monkeypatch.setattr("permvi.inference.map.local_search._MAX_NEIGHBOURS", 1)
     one_by_one, also_seen = climb_from(Counted(), starts, allowed)
     assert one_by_one.finished
     assert len(np.unique(also_seen.perms, axis=0)) == len(also_seen.perms)
@@ -149,7 +148,7 @@ def test_climbing_one_by_one_ends_at_local_optima_too(rng, monkeypatch):
 @pytest.mark.parametrize("budget", [1, 2, 7, 40])
 def test_the_budget_is_kept(rng, budget):
     f = Counted()
-    starts = random_matchings(4, (7, 7), None, rng)
+    starts = random_assignments(4, (7, 7), None, rng)
     perms, values = local_search(f, starts, np.ones((7, 7), bool), budget)
     assert len(f.asked) == len(perms) == len(values) == budget
     climb, _ = climb_from(Counted(), starts, np.ones((7, 7), bool), budget)
@@ -193,7 +192,7 @@ def test_one_value_is_wanted_for_each_matching():
 def test_shaking_keeps_to_what_is_allowed(rng, shape, partial, density):
     allowed = random_table(rng, shape, density)
     hood = Neighbourhood(allowed, partial=partial)
-    starts = random_matchings(20, shape, allowed, rng)
+    starts = random_assignments(20, shape, allowed, rng)
     padded = hood.padded(starts[:, None])
     shaken = hood.shaken(padded, 4, rng)
     assert (shaken != padded).any()

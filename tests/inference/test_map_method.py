@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi._methods.map import quadratic_of
-from permvi._task import prepare
 from permvi.inference.exact import enumerate_log_density
+from permvi.inference.map.method import quadratic_of
+from permvi.problem.prepare import prepare
 
 
 def fit(model, **options):

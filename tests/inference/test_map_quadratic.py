@@ -9,9 +9,10 @@ import pytest
 from scipy.optimize import quadratic_assignment
 
 from permvi import assignment
-from permvi.inference.map import MapOptions, Quadratic, kernels, solve_quadratic
-from permvi.inference.map.frank_wolfe import exact_line_search, frank_wolfe
-from permvi.inference.map.starts import random_matchings, relaxed_starts
+from permvi.inference.map import MapOptions, Quadratic, solve_quadratic, tabu_kernels
+from permvi.inference.map.quadratic import exact_line_search, frank_wolfe
+from permvi.inference.map.starts import relaxed_starts
+from permvi.problem.unmatched import random_assignments
 
 
 def random_problem(rng, n, m):
@@ -98,7 +99,7 @@ def test_swap_differences_stay_right(rng):
     arrays = problem.A, problem.B, problem.C
     perm = rng.permutation(7)
     D, again = np.zeros((7, 7)), np.zeros((7, 7))
-    kernels.all_differences(*arrays, perm, D)
+    tabu_kernels.all_differences(*arrays, perm, D)
     for _ in range(20):
         before = problem.values(perm)
         for i, j in itertools.combinations(range(7), 2):
@@ -107,8 +108,8 @@ def test_swap_differences_stay_right(rng):
             assert D[i, j] == pytest.approx(problem.values(swapped) - before)
         u, v = rng.choice(7, 2, replace=False)
         perm[[u, v]] = perm[[v, u]]
-        kernels.update_differences(*arrays, perm, u, v, D)
-        kernels.all_differences(*arrays, perm, again)
+        tabu_kernels.update_differences(*arrays, perm, u, v, D)
+        tabu_kernels.all_differences(*arrays, perm, again)
         np.testing.assert_allclose(D, again, atol=1e-12)
 
 
@@ -116,12 +117,12 @@ def test_local_searches_respect_the_mask_and_never_get_worse(rng):
     for _ in range(10):
         problem, mask = random_problem(rng, 8, 8), random_mask(rng, 8, 8)
         arrays = problem.A, problem.B, problem.C, mask
-        start = random_matchings(1, (8, 8), mask, rng)[0]
+        start = random_assignments(1, (8, 8), mask, rng)[0]
         assert mask[np.arange(8), start].all()
         climbed = start.copy()
-        kernels.swap_ascent(*arrays, climbed, 1e-12)
+        tabu_kernels.swap_ascent(*arrays, climbed, 1e-12)
         tenures = rng.integers(7, 10, size=(300, 2))
-        found, num_swaps = kernels.tabu_search(*arrays, start.copy(), tenures, 320)
+        found, num_swaps = tabu_kernels.tabu_search(*arrays, start.copy(), tenures, 320)
         assert num_swaps <= 300
         for perm in (climbed, found):
             assert sorted(perm) == list(range(8))
@@ -136,7 +137,7 @@ def test_local_searches_respect_the_mask_and_never_get_worse(rng):
 
 def test_tabu_search_stops_where_nothing_can_move(rng):
     problem = random_problem(rng, 5, 5)
-    found, num_swaps = kernels.tabu_search(
+    found, num_swaps = tabu_kernels.tabu_search(
         problem.A, problem.B, problem.C, np.eye(5, dtype=bool), np.arange(5),
         np.full((50, 2), 5), 100,
     )  # fmt: skip

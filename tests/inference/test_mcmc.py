@@ -11,8 +11,8 @@ from scipy import stats
 from scipy.special import softmax
 
 import permvi as pv
-from permvi._task import prepare
 from permvi.inference.mcmc import MCMCOptions, loop, run_mcmc, summarise_chains, swap_steps
+from permvi.problem.prepare import prepare
 from tests.inference.mcmc_cases import linear_problem, on_host, p_value, row_by_row
 
 N = 6

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from permvi.inference.mcmc import moves
-from permvi.inference.mcmc.space import MatchingSpace
-from permvi.inference.mcmc.start import random_matchings
+from permvi.inference.mcmc.moves import MatchingSpace
+from permvi.inference.mcmc.run import random_matchings
 from tests.inference.exact_oracle import brute_force
 from tests.inference.mcmc_cases import (
     exact_law,

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 
 import permvi as pv
 from permvi import permutations
-from permvi.inference.naive import (
+from permvi.inference.naive.rows import (
     NaiveOptions,
     _dirichlet,
     dirichlet_divergence,

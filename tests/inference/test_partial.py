@@ -14,13 +14,14 @@ from scipy import stats
 
 import permvi as pv
 from permvi import metrics
-from permvi._methods import coverage
-from permvi._task import prepare, unmatched_weights
-from permvi.inference import partial
 from permvi.inference.discrete.structure import build_structure
 from permvi.inference.discrete.warm_start import linear_table, log_marginals
-from permvi.inference.naive import draw_partial_rows
+from permvi.inference.naive.rows import draw_partial_rows
+from permvi.inference.verdict import coverage
 from permvi.inference.vi.prepare import prepare as prepare_relaxed
+from permvi.problem import unmatched as partial
+from permvi.problem.prepare import prepare
+from permvi.problem.unmatched import unmatched_weights
 
 QUICK = {"num_steps": 200, "num_draws": 400, "num_restarts": 2}
 KINDS = {

@@ -10,8 +10,8 @@ from scipy import stats
 from scipy.special import softmax
 
 import permvi as pv
-from permvi._task import prepare
 from permvi.inference.perturb_and_map import calibrate_scale, draw_perturbed, total_scores
+from permvi.problem.prepare import prepare
 
 NUM = 20_000
 MASK = np.array([[1, 1, 1, 0], [1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 1]], bool)

@@ -13,11 +13,11 @@ from scipy import stats
 from scipy.optimize import minimize
 
 import permvi as pv
-from permvi._task import prepare
 from permvi.distributions import PlackettLuce
 from permvi.inference.plackett_luce import fit_rankings, fit_target
+from permvi.inference.plackett_luce.method import PlackettLuceLaw
 from permvi.inference.plackett_luce.target import TargetOptions
-from permvi.posterior.plackett_luce_law import PlackettLuceLaw
+from permvi.problem.prepare import prepare
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "rankings"
 PERMS = np.array(list(itertools.permutations(range(4))))

@@ -7,10 +7,9 @@ from exact_oracle import brute_force, summarise
 
 import permvi as pv
 from permvi import metrics
-from permvi._methods.conditional import conditional
-from permvi._task import prepare
-from permvi.inference.partial import tables_by_site
-from permvi.inference.rao_blackwell import conditional_marginals
+from permvi.inference.rao_blackwell import conditional, conditional_marginals
+from permvi.problem.prepare import prepare
+from permvi.problem.unmatched import tables_by_site
 
 KINDS = {
     "both": lambda rng, n, m: exact_cases.partial(rng, n, m, density=0.8),

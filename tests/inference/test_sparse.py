@@ -10,13 +10,13 @@ from scipy import stats
 
 import permvi as pv
 from permvi import metrics
-from permvi._methods import auto
-from permvi._task import prepare
+from permvi.inference import auto
 from permvi.inference.exact import solve_exact
 from permvi.inference.sparse import SparseOptions, SparseProblem, solve_sparse
 from permvi.inference.sparse.beliefs import log_bethe, propagate, scale_to_marginals
 from permvi.inference.sparse.chains import run_chains
-from permvi.inference.sparse.components import best_matching, split, used_pairs
+from permvi.inference.sparse.problem import best_matching, split, used_pairs
+from permvi.problem.prepare import prepare
 
 CASES = {
     "perfect": lambda rng: exact_cases.masked(rng, 5, 5, density=0.7),

@@ -7,7 +7,7 @@ import pytest
 from vi_cases import matching_batch
 
 from permvi.inference.vi import VIOptions, calibrate
-from permvi.inference.vi.schedules import SCHEDULES
+from permvi.inference.vi.optimisers import SCHEDULES
 
 
 @pytest.mark.float32

@@ -5,7 +5,7 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 
-from permvi.inference.problem import Problem
+from permvi.problem.problem import Problem
 
 
 def linear_density(data, X):

@@ -4,23 +4,13 @@ Importing this module imports numba, so it is imported on first use. All compile
 this one file because numba's disk cache looks at nothing else to tell whether it is stale.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numba
 import numpy as np
 
 from permvi._assignment import HUGE, INFEASIBLE, NOT_FINITE, SHRINK, SOLVED, TIE_ULPS
+from permvi._compiled import compiled
 
 _TOLERANCE = TIE_ULPS * float(np.finfo(np.float64).eps)
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile what Python calls, and keep the machine code on disk."""
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # Neither the package nor the user has a folder that can be written.
-        return numba.njit(nogil=True)(function)
 
 
 # What only compiled code calls is kept on disk with its caller.
@@ -29,7 +19,7 @@ _inner = numba.njit
 _vectorised = numba.njit(fastmath={"nnan", "nsz"})
 
 
-@_compiled
+@compiled()
 def solve_batch(
     scores: np.ndarray, mask: np.ndarray, sign: float, perm: np.ndarray, status: np.ndarray
 ) -> None:

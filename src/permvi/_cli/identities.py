@@ -13,8 +13,7 @@ from permvi._cli import results, running, terminal
 from permvi._cli.recordings import Recording
 from permvi.models import SharedDynamics
 from permvi.posterior import Diagnostics, Posterior
-from permvi.posterior.draws import DrawsLaw
-from permvi.posterior.laws import Law
+from permvi.posterior.laws import DrawsLaw, Law
 from permvi.posterior.marginal_law import MarginalsLaw
 
 # Inches of one worm's heatmap, and how many go side by side.

@@ -8,7 +8,7 @@ import typer
 
 from permvi._cli import options, running, terminal
 from permvi._cli.kinds import INFER, KINDS, NOISES
-from permvi._methods import registry as methods
+from permvi.inference import registry as methods
 
 if TYPE_CHECKING:
     from permvi._cli.matching import Alone, Files

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from permvi._choices import one_of
+from permvi._checks import one_of
 from permvi._cli.csv_numbers import is_number
 from permvi._cli.csv_pairs import read_pairs
 from permvi._cli.csv_rows import at

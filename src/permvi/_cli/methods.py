@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from permvi._cli import terminal
-from permvi._methods import registry
+from permvi.inference import registry
 
 
 def methods(

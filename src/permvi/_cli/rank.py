@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from permvi._cli import options, running, terminal
-from permvi._methods import registry as methods
+from permvi.inference import registry as methods
 
 # Beyond what is exact, chains: steps of each of them for each item. A step costs next to nothing.
 _MAX_EXACT = 9

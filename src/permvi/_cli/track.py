@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from permvi._cli import options, running, terminal
-from permvi._methods import registry as methods
+from permvi.inference import registry as methods
 
 
 def track(

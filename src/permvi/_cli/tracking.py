@@ -17,9 +17,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
+from permvi._assignment.duality import best_matching, reduce_by_prices, residual_graph
 from permvi._cli.csv_numbers import is_number
 from permvi._cli.csv_records import read_records
-from permvi.inference.exact.duality import best_matching, reduce_by_prices, residual_graph
 from permvi.models import PointMatching
 from permvi.posterior import Posterior
 

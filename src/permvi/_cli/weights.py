@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from permvi._choices import one_of
+from permvi._checks import one_of
 from permvi._cli.csv_tables import Table
 from permvi._cli.kinds import KINDS, SCALED
 

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from permvi._choices import one_of
+from permvi._checks import one_of
 
 FOLDER = "PERMVI_DATA"
 

@@ -16,7 +16,7 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
 from permvi import _checks, permutations
-from permvi._choices import one_of
+from permvi._checks import one_of
 from permvi.distributions._mallows_normalizers import DISTANCES, log_normalizer
 from permvi.distributions._mallows_samplers import SAMPLERS
 

@@ -18,7 +18,7 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
 from permvi import _checks
-from permvi.distributions._arguments import positive_int
+from permvi._checks import whole
 
 
 class _DistinctItems(constraints.Constraint):
@@ -76,9 +76,7 @@ class PlackettLuce(Distribution):
         # On the host: JAX would trace even this if a model builds the law inside jit.
         if _checks.is_concrete(self.log_worths) and not np.isfinite(self.log_worths).all():
             raise ValueError("log_worths must be finite, got NaN or inf.")
-        self.num_places = positive_int(
-            "num_places", shape[-1] if num_places is None else num_places
-        )
+        self.num_places = whole("num_places", shape[-1] if num_places is None else num_places)
         if self.num_places > shape[-1]:
             raise ValueError(
                 f"num_places must be at most the {shape[-1]} items, got {self.num_places}."

@@ -22,7 +22,7 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
 from permvi import _checks
-from permvi.distributions._arguments import positive, positive_int
+from permvi._checks import positive_numbers, whole
 from permvi.transforms import in_rounding_support, rounding, rounding_inverse, sinkhorn
 from permvi.transforms._constraints import constraints_of
 
@@ -70,7 +70,7 @@ class Rounding(Distribution):
     ) -> None:
         log_m = _checks.floating("log_m", log_m)
         n = _checks.square("log_m", log_m)
-        scale = positive("scale", scale, log_m.dtype)
+        scale = positive_numbers("scale", scale, log_m.dtype)
         batch = jnp.broadcast_shapes(log_m.shape, scale.shape)[:-2]
         batch = jnp.broadcast_shapes(batch, jnp.shape(temperature))
         self.temperature = _checks.temperature(temperature, log_m.dtype, batch, upper=1.0)
@@ -126,7 +126,7 @@ class Rounding(Distribution):
         The log-determinant is constant, so nothing is left to Monte Carlo; the arguments are those
         of the other families.
         """
-        positive_int("num_samples", num_samples)
+        whole("num_samples", num_samples)
         entries = 0.5 * math.log(2 * math.pi * math.e) + jnp.log(self.scale)
         return self._sum_free(entries) + self._log_det
 

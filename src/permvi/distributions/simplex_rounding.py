@@ -19,7 +19,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from permvi import _checks
-from permvi.distributions._arguments import positive
+from permvi._checks import positive_numbers
 from permvi.distributions._largest import log_probability_of_largest
 from permvi.distributions._relaxed_categorical import RelaxedCategorical
 from permvi.transforms import simplex
@@ -55,7 +55,7 @@ class SimplexRounding(RelaxedCategorical):
         validate_args: bool | None = None,
     ) -> None:
         loc = vector("loc", loc)
-        scale = positive("scale", scale, loc.dtype)
+        scale = positive_numbers("scale", scale, loc.dtype)
         shape = jnp.broadcast_shapes(loc.shape, scale.shape)
         batch = jnp.broadcast_shapes(shape[:-1], jnp.shape(temperature))
         self.temperature = _checks.temperature(temperature, loc.dtype, batch, upper=1.0)

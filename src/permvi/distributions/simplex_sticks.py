@@ -18,8 +18,8 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from permvi import _checks
+from permvi._checks import positive_numbers
 from permvi._numerics import log1mexp
-from permvi.distributions._arguments import positive
 from permvi.distributions._relaxed_categorical import RelaxedCategorical
 from permvi.transforms import simplex, sticks
 from permvi.transforms._arguments import vector
@@ -56,7 +56,7 @@ class SimplexStickBreaking(RelaxedCategorical):
         validate_args: bool | None = None,
     ) -> None:
         loc = vector("loc", loc, size="n-1", min_size=0)
-        scale = positive("scale", scale, loc.dtype)
+        scale = positive_numbers("scale", scale, loc.dtype)
         shape = jnp.broadcast_shapes(loc.shape, scale.shape)
         batch = jnp.broadcast_shapes(shape[:-1], jnp.shape(temperature))
         self.temperature = _checks.temperature(temperature, loc.dtype, batch)

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import Normal, TransformedDistribution
 
 from permvi import _checks
-from permvi.distributions._arguments import positive, positive_int
+from permvi._checks import positive_numbers, whole
 from permvi.distributions.transforms import BirkhoffStickBreakingTransform
 
 STICK_BREAKING_SCALE_BOUNDS = (1e-4, 1.0)
@@ -57,7 +57,7 @@ class StickBreaking(TransformedDistribution):
     ) -> None:
         loc = _checks.floating("loc", loc)
         _checks.square("loc", loc, min_size=0)
-        scale = positive("scale", scale, loc.dtype)
+        scale = positive_numbers("scale", scale, loc.dtype)
         batch = jnp.broadcast_shapes(loc.shape, scale.shape)[:-2]
         batch = jnp.broadcast_shapes(batch, jnp.shape(temperature))
         tau = _checks.temperature(temperature, loc.dtype, batch)
@@ -73,7 +73,7 @@ class StickBreaking(TransformedDistribution):
         :math:`H(q) = \frac12 \sum \log(2 \pi e \nu^2) + E[\log |\partial X / \partial \psi|]`; only
         the second term is estimated. (The paper's equation lacks the logarithm.)
         """
-        num_samples = positive_int("num_samples", num_samples)
+        num_samples = whole("num_samples", num_samples)
         psi = self.base_dist.rsample(rng_key, (num_samples,))
         log_det = self.transforms[0].call_with_intermediates(psi)[1]
         gaussian: Any = self.base_dist.entropy()

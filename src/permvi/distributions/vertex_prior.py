@@ -16,7 +16,7 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
 from permvi import _checks, assignment
-from permvi.distributions._arguments import positive, positive_int
+from permvi._checks import positive_numbers, whole
 
 DEFAULT_WIDTH = 0.5
 """The widest Gaussians whose even mixture at 0 and 1 does not peak in between.
@@ -53,8 +53,8 @@ class VertexPrior(Distribution):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        n = positive_int("n", n)
-        self.width = positive("width", width)
+        n = whole("n", n)
+        self.width = positive_numbers("width", width)
         batch = self.width.shape
         self.mask = None
         if mask is not None:
@@ -102,8 +102,8 @@ class OneHotPrior(Distribution):
     def __init__(
         self, n: int, width: ArrayLike = DEFAULT_WIDTH, *, validate_args: bool | None = None
     ) -> None:
-        n = positive_int("n", n)
-        self.width = positive("width", width)
+        n = whole("n", n)
+        self.width = positive_numbers("width", width)
         super().__init__(self.width.shape, (n,), validate_args=validate_args)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:

@@ -8,7 +8,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from permvi._choices import one_of
+from permvi._checks import one_of
 from permvi.experiments.results import Report, Result
 
 # Name -> what it shows, for the command line's help; permvi.experiments.NAME is its module.

@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 from numpyro.infer import init_to_median
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoNormal
 
-from permvi import _choices, assignment
+from permvi import _checks, assignment
 from permvi.distributions import VertexPrior, birkhoff
 from permvi.inference.vi.families import FAMILIES, Family
 from permvi.inference.vi.options import VIOptions
@@ -61,7 +61,7 @@ class AutoPermutation(AutoGuide):
         init_loc_fn: Any = init_to_median,
         create_plates: Any = None,
     ) -> None:
-        _choices.one_of("family", family, FAMILIES)
+        _checks.one_of("family", family, FAMILIES)
         options = VIOptions.calibrated(family)
         given = {"temperature": temperature, "scale_bounds": scale_bounds}
         given = {name: value for name, value in given.items() if value is not None}

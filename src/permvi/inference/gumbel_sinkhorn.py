@@ -14,6 +14,7 @@ Permutations are drawn in the limit of zero temperature, the *Gumbel-Matching* d
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,10 +23,14 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from permvi import assignment, transforms
-from permvi.distributions._arguments import positive_int
+from permvi._checks import whole
+from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
 from permvi.inference.pathwise import Progress, ascend
-from permvi.inference.vi.prepare import RelaxedProblem
-from permvi.inference.vi.schedules import exponential
+from permvi.inference.vi.method import posterior_of
+from permvi.inference.vi.optimisers import exponential
+from permvi.inference.vi.prepare import RelaxedProblem, prepare
+from permvi.posterior import Posterior
+from permvi.problem.prepare import Prepared
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,7 @@ class GumbelSinkhornOptions:
     def __post_init__(self) -> None:
         counts = ("sinkhorn_steps", "num_steps", "num_samples", "num_restarts", "num_draws")
         for name in counts:
-            positive_int(name, getattr(self, name))
+            whole(name, getattr(self, name))
         for name in ("temperature", "temperature_start", "prior_temperature", "learning_rate"):
             value = getattr(self, name)
             if not 0 < value < np.inf:
@@ -226,3 +231,67 @@ def pathwise_result(perms: np.ndarray, problem: RelaxedProblem, **fields: Any) -
     if problem.num_sites == 1:
         marginals, draws = marginals[:, 0], draws[:, 0]
     return PathwiseResult(draws=draws, marginals=marginals, **fields)
+
+
+def run(prepared: Prepared, context: Context) -> Posterior:
+    """Fit one problem."""
+    return _fit([prepared], context)[0]
+
+
+def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
+    """Fit problems of one shape in one vmapped call; None if their shapes differ."""
+    return _fit(batch, context) if alike([prepared.problem for prepared in batch]) else None
+
+
+def _fit(batch: Sequence[Prepared], context: Context) -> list[Posterior]:
+    options = GumbelSinkhornOptions(**context.options)
+    problems = stack_problems(batch, context.method)
+    results: Any = fit_gumbel_sinkhorn(
+        problems,
+        context.rng_key,
+        options,
+        context.step,
+    )
+    for result in results:
+        refuse_infinite(result.elbo_trace, context.method)
+    return [posterior_of(prepared, result) for prepared, result in zip(batch, results, strict=True)]
+
+
+def stack_problems(batch: Sequence[Prepared], method: str) -> RelaxedProblem:
+    """Problems of one shape with an axis in front, squared and with pruned masks."""
+    for prepared in batch:
+        if prepared.problem.log_density is None or not prepared.problem.traceable:
+            raise ValueError(
+                f"model must have a log density that JAX can differentiate in X for method "
+                f"{method!r}, got one that is only known on permutations or is no JAX function; "
+                "try method='mcmc'."
+            )
+    # Any family that takes masks: they all see the same square problem.
+    return prepare(stack([prepared.problem for prepared in batch]), "rounding")
+
+
+def refuse_infinite(elbo_trace: np.ndarray, method: str) -> None:
+    """For densities that are not finite on relaxed matrices."""
+    if not np.isfinite(elbo_trace[:, -1]).any():
+        raise ValueError(
+            f"log_density must be finite on relaxed matrices for method {method!r}, got an ELBO of "
+            f"{elbo_trace[0, -1]} from every restart."
+        )
+
+
+METHODS = {
+    "gumbel_sinkhorn": Method(
+        MethodInfo(
+            name="gumbel_sinkhorn",
+            needs="a JAX density of relaxed matrices",
+            gives="draws, a bound on the evidence",
+            masks=True,
+            partial=True,
+            cost="O(n^2) per step and sample",
+            reference="Mena et al. 2018",
+        ),
+        options=option_names(GumbelSinkhornOptions),
+        run=run,
+        run_many=run_many,
+    ),
+}

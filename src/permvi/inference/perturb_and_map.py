@@ -14,15 +14,20 @@ from that of the best matching to that of random ones, so one scale gives the dr
 moment that maximum likelihood would match. Sequential importance sampling estimates it.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
 
 from permvi import assignment
-from permvi.inference.discrete.density import as_perms
+from permvi._checks import one_of, whole
 from permvi.inference.importance import run_importance
-from permvi.inference.problem import Problem
+from permvi.inference.method import Context, Method, MethodInfo
+from permvi.inference.verdict.audit import audited_draws
+from permvi.posterior import Posterior
+from permvi.problem.evaluation import as_perms
+from permvi.problem.prepare import Prepared
+from permvi.problem.problem import Problem
 
 Noise = Literal["gumbel", "gaussian"]
 
@@ -125,3 +130,55 @@ def calibrate_scale(
             high = middle
     scale = float(np.exp((low + high) / 2))
     return Calibrated(scale, score_at(scale), target)
+
+
+_NUM_DRAWS = 2000
+_ADVICE = "try method='sequential' or 'exact'"
+
+
+def run(prepared: Prepared, context: Context) -> Posterior:
+    """Draw from one problem.
+
+    Options: ``noise``, "gumbel" (default) or "gaussian"; ``scale``, a positive number or
+    "calibrated" (default), which gives the draws the posterior's mean score; ``num_draws``. The
+    scale is ``diagnostics.extras["scale"]``.
+    """
+    scores = prepared.problem.host_scores
+    options = context.options
+    noise: Any = one_of("noise", options.get("noise", "gumbel"), get_args(Noise))
+    num_draws = whole("num_draws", options.get("num_draws", _NUM_DRAWS))
+    scale = options.get("scale", "calibrated")
+    problem = prepared.problem
+    rng = np.random.default_rng(context.seed)
+    extras = {}
+    if isinstance(scale, str) and scale == "calibrated":
+        found = calibrate_scale(problem, context.rng_key, rng, noise)
+        scale = found.scale
+        extras = {name: np.array(value) for name, value in found._asdict().items()}
+    elif isinstance(scale, str | bool) or not (np.ndim(scale) == 0 and 0 < scale < np.inf):
+        raise ValueError(f"scale must be positive or 'calibrated', got {scale!r:.60}.")
+    extras["scale"] = np.array(scale)
+    mask = None if problem.mask is None else np.asarray(problem.mask)
+    reduced = draw_perturbed(scores, mask, num_draws, rng, noise, float(scale))
+    posterior = Posterior.from_draws(
+        prepared.restore(reduced), shape=prepared.model.shape, num_evaluations=0
+    )
+    return audited_draws(prepared, posterior, reduced, _ADVICE, {"extras": extras})
+
+
+METHODS = {
+    "perturb_and_map": Method(
+        MethodInfo(
+            name="perturb_and_map",
+            needs="linear scores",
+            gives="draws, a bound on the evidence",
+            masks=True,
+            partial=False,
+            cost="O(n^3) per draw",
+            reference="Papandreou and Yuille 2011; Li et al. 2013",
+        ),
+        options=("noise", "scale", "num_draws"),
+        run=run,
+        linear=True,
+    ),
+}

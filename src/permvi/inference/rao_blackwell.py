@@ -12,10 +12,15 @@ less variance (Rao and Blackwell; Gelfand and Smith 1990), most of all where muc
 is paired with others in turn, and what it does is averaged over them.
 """
 
+import dataclasses
 import sys
 from typing import NamedTuple
 
 import numpy as np
+
+from permvi.posterior import Posterior, normalise_marginals
+from permvi.problem.prepare import Prepared
+from permvi.problem.unmatched import tables_by_site
 
 # Cells of tables of conditional probabilities: in memory at a time, and in all.
 _CELLS_PER_CHUNK = 1 << 20
@@ -48,7 +53,7 @@ def conditional_marginals(
     Pairs are the mean of two estimates: by what two rows do, and by what two columns do.
 
     Args:
-        tables: (S, n+1, m+1) grounded log weights, see `permvi.inference.partial`.
+        tables: (S, n+1, m+1) grounded log weights, see `permvi.problem.unmatched`.
         perms: (num, n) or (num, S, n) feasible matchings, -1 for unmatched.
         shares: (num,) their weights, with sum 1.
         variances: (num,) what each contributes to the variance of weighted means, as in
@@ -150,3 +155,35 @@ def _logsumexp(values: np.ndarray) -> np.ndarray:
     largest = np.maximum(values.max(axis=-1, keepdims=True), -sys.float_info.max)
     with np.errstate(divide="ignore"):
         return largest + np.log(np.exp(values - largest).sum(axis=-1, keepdims=True))
+
+
+# Draws times cells of the table: beyond, conditional probabilities take longer than most fits.
+_MAX_DRAWN_CELLS = 50_000_000
+
+
+def conditional(
+    prepared: Prepared, draws: np.ndarray, shares: np.ndarray, variances: np.ndarray | None = None
+) -> ConditionalMarginals | None:
+    """Marginals from conditional probabilities, or None where they gain little or cost too much.
+
+    Args:
+        prepared: The prepared.
+        draws: (num, n) or (num, S, n) matchings of the whole problem.
+        shares: (num,) their weights, with sum 1.
+        variances: As in `conditional_marginals`; zero if there is no use for the error.
+    """
+    if prepared.linear is None or not prepared.problem.is_partial:
+        return None
+    if draws.size * (prepared.model.shape[1] + 1) > _MAX_DRAWN_CELLS:
+        return None
+    tables = tables_by_site(prepared.linear.arguments(), prepared.model.num_sites)
+    variances = np.zeros(len(draws)) if variances is None else variances
+    return conditional_marginals(tables, draws, shares, variances)
+
+
+def with_marginals(posterior: Posterior, found: ConditionalMarginals | None) -> Posterior:
+    """The posterior with these marginals, if there are any."""
+    if found is None:
+        return posterior
+    summed = normalise_marginals(found.pairs, found.rows, found.cols)
+    return dataclasses.replace(posterior, **summed._asdict())

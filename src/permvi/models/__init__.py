@@ -2,11 +2,10 @@
 
 from permvi.models.callables import CallableModel as CallableModel
 from permvi.models.dynamics import SharedDynamics as SharedDynamics
-from permvi.models.fingerprint import fingerprint as fingerprint
 from permvi.models.graphs import GraphMatching as GraphMatching
 from permvi.models.linear import LinearMatching as LinearMatching
-from permvi.models.points import PointMatching as PointMatching
-from permvi.models.protocol import Model as Model
+from permvi.models.points import PointMatching
+from permvi.models.protocol import Model, fingerprint
 from permvi.models.sparse import SparseMatching as SparseMatching
 
 __all__ = [

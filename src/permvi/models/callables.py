@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from permvi._choices import one_of
+from permvi._checks import one_of
 from permvi.models import _arguments
 from permvi.models._pytree import pytree
 from permvi.models.labels import NO_LABELS, Labels

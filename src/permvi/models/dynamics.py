@@ -10,8 +10,7 @@ from jax.typing import ArrayLike
 
 from permvi.distributions.vertex_prior import DEFAULT_WIDTH, VertexPrior
 from permvi.models import _arguments, _dynamics_arguments
-from permvi.models._dynamics_arguments import Statistics
-from permvi.models._dynamics_scales import empirical_scales, spectra
+from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models._pytree import pytree
 from permvi.models.labels import Labels
 from permvi.models.linear import sum_of_pairs
@@ -265,6 +264,11 @@ class SharedDynamics:
         flat = perms.reshape(-1, self.num_sites, n)
         values = [_dynamics_arguments.log_evidence(self, each) for each in flat]
         return np.array(values).reshape(perms.shape[: perms.ndim - ndim])
+
+    @property
+    def auto_method(self) -> tuple[str, dict[str, Any]]:
+        """The method that integrates the weights out."""
+        return "collapsed", {}
 
     def shared_regression(self) -> dict[str, Any]:
         """What the method "collapsed" asks for, by name, on the host.

@@ -1,4 +1,4 @@
-"""Matching noisy points with the centres that they were observed from."""
+"""Log densities of noise, per dimension, on the host in float64 or under a JAX trace."""
 
 import math
 from typing import Any, Literal, get_args
@@ -9,11 +9,45 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from permvi import _checks
-from permvi._choices import one_of
-from permvi.models import _arguments, _noise
+from permvi._checks import one_of
+from permvi.models import _arguments
 from permvi.models._pytree import pytree
 from permvi.models.labels import Labels, index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
+
+Noise = Literal["gaussian", "student_t"]
+NOISES = get_args(Noise)
+
+
+def log_density(kind: str, residual: Any, scale: Any, df: float) -> Any:
+    r"""Log density of residuals, summed over their last axis, the dimensions.
+
+    Gaussian: :math:`-\frac12 (r/\sigma)^2 - \log\sigma - \frac12 \log 2\pi`. Student's t: the same
+    with a t density of ``df`` degrees of freedom in every dimension.
+
+    Args:
+        kind: "gaussian" or "student_t".
+        residual: (..., d).
+        scale: What broadcasts against it.
+        df: Degrees of freedom.
+
+    Returns:
+        (...) log densities; NumPy in, NumPy out.
+    """
+    one_of("noise", kind, NOISES)
+    xp: Any = np if _checks.is_concrete(residual, scale) and _on_host(residual, scale) else jnp
+    z = residual / scale
+    if kind == "gaussian":
+        per_dimension = -0.5 * z**2 - 0.5 * math.log(2 * math.pi)
+    else:
+        constant = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - 0.5 * math.log(df * math.pi)
+        per_dimension = constant - (df + 1) / 2 * xp.log1p(z**2 / df)
+    return xp.sum(per_dimension - xp.log(scale), axis=-1)
+
+
+def _on_host(*values: Any) -> bool:
+    return all(isinstance(value, np.ndarray | np.generic | float) for value in values)
+
 
 Relaxation = Literal["linear", "mean"]
 
@@ -78,7 +112,7 @@ class PointMatching:
         observations: Any,
         centers: Any,
         scale: Any = 0.1,
-        noise: _noise.Noise = "gaussian",
+        noise: Noise = "gaussian",
         *,
         df: float = 4.0,
         relaxation: Relaxation = "linear",
@@ -93,7 +127,7 @@ class PointMatching:
         self.observations = _points("observations", observations)
         self.centers = _points("centers", centers)
         table = _table_shape(self.observations.shape, self.centers.shape)
-        self.noise = one_of("noise", noise, _noise.NOISES)
+        self.noise = one_of("noise", noise, NOISES)
         self.relaxation = one_of("relaxation", relaxation, get_args(Relaxation))
         self.df = float(df)
         if not self.df > 0:
@@ -141,7 +175,7 @@ class PointMatching:
     def pair_scores(self, scale: Any) -> Any:
         """The scores given a scale, a number: NumPy in float64 unless something is traced."""
         residual = self.observations[..., :, None, :] - self.centers[..., None, :, :]
-        return _noise.log_density(self.noise, residual, scale, self.df)
+        return log_density(self.noise, residual, scale, self.df)
 
     def log_density(self, X: ArrayLike, scale: ArrayLike | None = None) -> jax.Array:
         """(..., n, m) or (..., S, n, m) -> (...); ``scale``, if inferred, has shape (...)."""
@@ -162,7 +196,7 @@ class PointMatching:
         residual = self.observations - X @ jnp.asarray(self.centers)
         ndim = 2 if self.num_sites == 1 else 3
         given = self.scale if scale is None else _append_axes(scale, ndim)
-        per_row = _noise.log_density(self.noise, residual, given, self.df)
+        per_row = log_density(self.noise, residual, given, self.df)
         n, m = self.shape
         if n > m or self.row_unmatched is not None:
             # An unmatched row has no mean to be compared with.

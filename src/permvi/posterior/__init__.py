@@ -1,17 +1,16 @@
 """What every method returns: a posterior over matchings, its laws, its diagnostics, its storage."""
 
+import importlib
+from typing import Any
+
 from permvi.posterior.decoders import Decision as Decision
 from permvi.posterior.decoders import decode as decode
 from permvi.posterior.diagnostics import Diagnostics as Diagnostics
 from permvi.posterior.diagnostics import diagnose as diagnose
 from permvi.posterior.diagnostics import judge as judge
-from permvi.posterior.draws import DrawsLaw as DrawsLaw
-from permvi.posterior.exact_laws import ExactLaw as ExactLaw
-from permvi.posterior.exact_laws import TabularLaw as TabularLaw
 from permvi.posterior.items import Item as Item
 from permvi.posterior.latents import Latent as Latent
-from permvi.posterior.laws import Law as Law
-from permvi.posterior.laws import register_law as register_law
+from permvi.posterior.laws import DrawsLaw, Law, register_law
 from permvi.posterior.marginals import Marginals as Marginals
 from permvi.posterior.marginals import normalise_marginals as normalise_marginals
 from permvi.posterior.posterior import Matching as Matching
@@ -37,3 +36,12 @@ __all__ = [
     "normalise_marginals",
     "register_law",
 ]
+
+# Laws that live with their method, which this package does not import.
+_LAWS = {"ExactLaw": "permvi.inference.exact.laws", "TabularLaw": "permvi.inference.exact.laws"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAWS:
+        return getattr(importlib.import_module(_LAWS[name]), name)
+    raise AttributeError(f"module 'permvi.posterior' has no attribute {name!r}")

@@ -6,23 +6,13 @@ along the alternating path whose smallest entry is largest. Every step removes a
 are at most n^2 - 2n + 2 of them (Marcus and Ree 1959), each O(n^2) per entry removed.
 """
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from permvi._compiled import compiled
+
 # Entries below this are what subtraction leaves of zero.
 _ZERO = 1e-13
-
-
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # Neither the package's folder nor the user's cache can be written to.
-        return numba.njit(nogil=True)(function)
 
 
 def decompose_birkhoff(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -46,7 +36,7 @@ def decompose_birkhoff(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return perms[:count], weights[:count] / weights[:count].sum()
 
 
-@_compile
+@compiled()
 def _peel(
     rest: np.ndarray, column: np.ndarray, zero: float, perms: np.ndarray, weights: np.ndarray
 ) -> int:
@@ -77,7 +67,7 @@ def _peel(
     return count
 
 
-@_compile
+@compiled()
 def _augment(rest: np.ndarray, column: np.ndarray, row: np.ndarray, start: int) -> bool:
     """Match a free row along the widest alternating path (Dijkstra); False if there is none."""
     n = len(rest)

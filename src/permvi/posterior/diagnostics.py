@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi._choices import one_of
+from permvi._checks import one_of
 
 Verdict = Literal["trust", "check", "do not trust"]
 

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi.posterior.draws import normalise_log_weights
+from permvi.posterior.laws import normalise_log_weights
 
 
 @dataclass(frozen=True, eq=False)

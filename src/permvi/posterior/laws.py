@@ -6,9 +6,13 @@ here but a line in ``_HOMES``, which lets a saved posterior find its law in a fr
 
 import importlib
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple, Protocol, Self, TypeVar
+from functools import cached_property
+from typing import ClassVar, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from permvi.posterior.sites import Layout, narrow
 
 
 class Law(Protocol):
@@ -64,13 +68,13 @@ _LAWS: dict[str, type[Law]] = {}
 
 # The modules that define the kinds of laws; loading one registers what it defines.
 _HOMES = {
-    "exact": "permvi.posterior.exact_laws",
-    "tabular": "permvi.posterior.exact_laws",
-    "draws": "permvi.posterior.draws",
-    "family": "permvi.posterior.family_law",
+    "exact": "permvi.inference.exact.laws",
+    "tabular": "permvi.inference.exact.laws",
+    "draws": "permvi.posterior.laws",
+    "family": "permvi.inference.discrete.law",
     "marginals": "permvi.posterior.marginal_law",
-    "mallows": "permvi.posterior.mallows_law",
-    "plackett_luce": "permvi.posterior.plackett_luce_law",
+    "mallows": "permvi.inference.mallows.method",
+    "plackett_luce": "permvi.inference.plackett_luce.method",
 }
 
 
@@ -93,3 +97,105 @@ def restore_law(kind: str, arrays: Mapping[str, np.ndarray]) -> Law:
             f"kind must be a registered law ({', '.join(sorted({*_LAWS, *_HOMES}))}), got {kind!r}."
         )
     return _LAWS[kind].from_arrays(arrays)
+
+
+def normalise_log_weights(log_weights: ArrayLike | None, num: int) -> np.ndarray:
+    """(num,) probabilities proportional to ``exp(log_weights)``, equal ones where None is given."""
+    if log_weights is None:
+        return np.full(num, 1.0 / num)
+    values = np.asarray(log_weights, dtype=np.float64)
+    if values.shape != (num,):
+        raise ValueError(
+            f"log_weights must have one entry for each of {num} draws, got shape {values.shape}."
+        )
+    largest = values.max()
+    if not np.isfinite(largest):
+        raise ValueError("log_weights must be below inf, never NaN and not all -inf.")
+    weights = np.exp(values - largest)
+    return weights / weights.sum()
+
+
+@register_law
+class DrawsLaw:
+    """Stored draws with optional weights; new draws are resampled from them.
+
+    Args:
+        draws: (num, n) or (num, sites, n) matchings, -1 for unmatched; repeats are welcome.
+        log_weights: (num,) log weights, normalised or not; equal weights by default.
+    """
+
+    kind: ClassVar[str] = "draws"
+
+    def __init__(self, draws: ArrayLike, log_weights: ArrayLike | None = None) -> None:
+        perms = np.asarray(draws)
+        if perms.ndim not in (2, 3) or 0 in perms.shape or perms.dtype.kind not in "iu":
+            raise ValueError(
+                "draws must be integers of shape (num, n) or (num, sites, n), "
+                f"got dtype {perms.dtype} and shape {perms.shape}."
+            )
+        self.draws = narrow(perms)
+        self.weights = normalise_log_weights(log_weights, len(perms))
+        self.draws.flags.writeable = self.weights.flags.writeable = False
+        self._log_weights = None if log_weights is None else np.array(log_weights, dtype=np.float64)
+
+    @property
+    def entropy(self) -> None:
+        """Unknown: the entropy of a finite set of draws says little about that of their law."""
+        return
+
+    def choose(self, num: int, rng: np.random.Generator) -> np.ndarray:
+        """(num,) which draws to take: systematic resampling, in random order."""
+        positions = (rng.random() + np.arange(num)) / num
+        # Rounding up to 1 would reach past the last draw that has a weight.
+        positions = np.minimum(positions, np.nextafter(1.0, 0.0))
+        cumulative = np.cumsum(self.weights)
+        chosen = np.searchsorted(cumulative / cumulative[-1], positions, side="right")
+        return rng.permutation(chosen)
+
+    def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws resampled by their weights, as evenly as possible (systematic resampling)."""
+        return self.draws[self.choose(num, rng)].astype(np.int64)
+
+    def log_prob(self, perms: np.ndarray) -> NoReturn:
+        """Refused: draws have no density."""
+        raise ValueError(
+            "log_prob needs a method with an exact probability for each matching, got a posterior "
+            "made of draws; see top(k) for estimates, or fit with method='exact' or 'sequential'."
+        )
+
+    def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k distinct draws of largest total weight."""
+        perms, probs = self._distinct
+        best = np.argsort(-probs, kind="stable")[:k]
+        return perms[best].astype(np.int64), probs[best]
+
+    def marginals(self, layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weighted frequencies: marginals, and of rows and of columns left unmatched."""
+        states = layout.num_cols + 1
+        num_rows = self.draws[0].size
+        cells = self.draws.reshape(-1, num_rows) % states + states * np.arange(num_rows)
+        weights = np.repeat(self.weights, num_rows)
+        table = np.bincount(cells.ravel(), weights=weights, minlength=num_rows * states)
+        table = table.reshape(*layout.event_shape, states)
+        # Dividing by what was summed keeps rows at one when there are very many draws.
+        table = table / table.sum(axis=-1, keepdims=True)
+        marginals, p_rows = table[..., :-1], table[..., -1]
+        return marginals, p_rows, np.clip(1.0 - marginals.sum(axis=-2), 0.0, 1.0)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Draws and weights."""
+        arrays = {"draws": self.draws}
+        return arrays if self._log_weights is None else {**arrays, "log_weights": self._log_weights}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """The law that ``to_arrays`` described."""
+        return cls(arrays["draws"], arrays.get("log_weights"))
+
+    @cached_property
+    def _distinct(self) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct draws in lexicographic order, and their total weights."""
+        flat = self.draws.reshape(len(self.draws), -1)
+        perms, place = np.unique(flat, axis=0, return_inverse=True)
+        probs = np.bincount(place.ravel(), weights=self.weights, minlength=len(perms))
+        return perms.reshape(-1, *self.draws.shape[1:]), probs

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi._choices import one_of
+from permvi._checks import one_of, whole
 from permvi._version import __version__
-from permvi.inference.exact.problem import positive_int
 from permvi.posterior import decoders, items
 from permvi.posterior.diagnostics import Diagnostics, diagnose
-from permvi.posterior.draws import DrawsLaw
 from permvi.posterior.items import Item, Labels
 from permvi.posterior.latents import Latent
-from permvi.posterior.laws import Law, SolvedLaw
+from permvi.posterior.laws import DrawsLaw, Law, SolvedLaw
 from permvi.posterior.marginals import Marginals, check_marginals
 from permvi.posterior.sites import Layout
 
@@ -185,7 +183,7 @@ class Posterior:
         Returns:
             (num, n) or (num, sites, n) integers, -1 for unmatched.
         """
-        return self.law.sample(positive_int("num", num), np.random.default_rng(seed))
+        return self.law.sample(whole("num", num), np.random.default_rng(seed))
 
     def log_prob(self, perm: ArrayLike) -> Any:
         """Log probabilities of matchings, -inf for impossible ones.
@@ -213,7 +211,7 @@ class Posterior:
 
         Exact for linear models (Murty's algorithm) and tables, else from the draws.
         """
-        perms, probs = self.law.top(positive_int("k", k))
+        perms, probs = self.law.top(whole("k", k))
         return [Matching(perm, float(p)) for perm, p in zip(perms, probs, strict=True)]
 
     def credible_sets(self, level: float = 0.95) -> list:
@@ -238,7 +236,7 @@ class Posterior:
 
     def most_uncertain(self, k: int = 10) -> list[Item]:
         """The k items of largest entropy."""
-        return sorted(self.item_summaries(), key=lambda item: -item.entropy)[: positive_int("k", k)]
+        return sorted(self.item_summaries(), key=lambda item: -item.entropy)[: whole("k", k)]
 
     def to_frame(self, level: float = 0.95) -> "pd.DataFrame":
         """A pandas frame with a row per item, see :class:`~permvi.posterior.Item`."""
@@ -283,14 +281,14 @@ class Posterior:
         return report.write(self, path, title=title)
 
     def __repr__(self) -> str:
-        from permvi.posterior import display
+        from permvi.posterior import export
 
-        return display.text(self)
+        return export.text(self)
 
     def _repr_html_(self) -> str:
-        from permvi.posterior import display
+        from permvi.posterior import export
 
-        return display.html(self)
+        return export.html(self)
 
     @property
     def _layout(self) -> Layout:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi.inference.exact.problem import check_matchings
+from permvi._checks import check_matchings
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,7 @@ def sinkhorn(log_m: ArrayLike, num_steps: int = 10, mask: ArrayLike | None = Non
 
 def log_sinkhorn(log_m: ArrayLike, num_steps: int = 10, mask: ArrayLike | None = None) -> jax.Array:
     """The logarithm of `sinkhorn`, finite wherever the mask allows; -inf elsewhere."""
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-        raise ValueError(f"num_steps must be a positive integer, got {num_steps!r}.")
+    num_steps = _checks.whole("num_steps", num_steps)
     log_m = _prepare(log_m, mask)
 
     def step(g: jax.Array, _: None) -> tuple[jax.Array, None]:

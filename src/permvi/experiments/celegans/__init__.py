@@ -10,8 +10,9 @@ be inferred from their activity, their positions and a few that are known:
   wrong edges, dynamics that are not linear; and whether confidence keeps its promises.
 """
 
-from permvi.experiments.celegans.plan import run_task, tasks
-from permvi.experiments.celegans.summary import finish
-from permvi.experiments.runner import Study
+from permvi.experiments.celegans.plan import run_task as run_task
+from permvi.experiments.celegans.plan import tasks as tasks
+from permvi.experiments.celegans.summary import finish as finish
+from permvi.experiments.runner import Study as Study
 
 STUDY = Study("celegans", tasks, run_task, finish)

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from permvi._task import prepare
 from permvi.experiments.celegans.methods import METHODS
 from permvi.experiments.celegans.problems import draw
 from permvi.experiments.celegans.settings import GRIDS
 from permvi.experiments.runner import Row, Task
 from permvi.inference.vi import VIOptions, run_vi
+from permvi.problem.prepare import prepare
 
 METHOD = "rounding_temperature_1"
 STEPS = 20

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from permvi._compare import compare
-from permvi._methods import registry
 from permvi.experiments.compare.targets import targets
 from permvi.experiments.runner import Row, Task
+from permvi.inference import registry
 from permvi.posterior import Posterior
 
 METRICS = (

@@ -10,8 +10,9 @@ The posterior over matchings is known exactly, so every method can be held again
   order of rows and columns does to stick-breaking.
 """
 
-from permvi.experiments.matching.plan import run_task, tasks
-from permvi.experiments.matching.summary import finish
-from permvi.experiments.runner import Study
+from permvi.experiments.matching.plan import run_task as run_task
+from permvi.experiments.matching.plan import tasks as tasks
+from permvi.experiments.matching.summary import finish as finish
+from permvi.experiments.runner import Study as Study
 
 STUDY = Study("matching", tasks, run_task, finish)

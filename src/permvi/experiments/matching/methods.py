@@ -14,13 +14,13 @@ import numpy as np
 
 from permvi import assignment, metrics, permutations
 from permvi._fit import FitWarning, fit_many
-from permvi._methods.density import log_densities
-from permvi._task import prepare
 from permvi.distributions import Mallows
 from permvi.experiments.matching.problems import Problem, marginals_of, scores
 from permvi.experiments.matching.settings import FITTED, RELAXED
 from permvi.inference.mallows import draw_by_swaps
 from permvi.posterior import Posterior
+from permvi.problem.evaluation import log_densities
+from permvi.problem.prepare import prepare
 
 THETAS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Dispersions of the Mallows rows; the paper's, and 1, which its row of 0.5 probably is."""

@@ -1,26 +1,114 @@
-r"""Quadratic functions of permutation matrices: a concave relaxation over the Birkhoff polytope.
+"""Permutations that relaxed solutions are rounded to, and the best of them."""
 
-What is wanted is the largest :math:`q(X) = \langle A, X B X^\top \rangle + \langle C, X \rangle`
-over permutations. All of them have :math:`\lVert X \rVert^2 = n`, so with :math:`\mu` no less than
-the largest eigenvalue of the quadratic part on matrices whose rows and columns sum to zero,
-
-.. math:: q(X) - \mu (\lVert X \rVert^2 - n)
-
-has the same values at permutations and is concave in between: its maximum over the polytope bounds
-q from above. This is the simplest convexification there is, and its bound is weak. Where that of
-Gilmore (1962) and Lawler (1963), one assignment of what each pair could contribute at best, is
-lower, it is taken instead.
-"""
-
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.convex.frank_wolfe import minimise
-from permvi.inference.convex.roundings import Roundings
 from permvi.inference.map import Quadratic
-from permvi.inference.map.frank_wolfe import matrices
+from permvi.inference.map.quadratic import matrices
 from permvi.inference.map.starts import solve
+
+
+class Roundings:
+    """The permutation of the smallest value among all that points were rounded to.
+
+    Args:
+        rounded: The permutation (n,) of a point.
+        value: Of a permutation.
+
+    Attributes:
+        perm: (n,) the best one so far.
+        value: Its value.
+    """
+
+    perm: np.ndarray
+
+    def __init__(
+        self, rounded: Callable[[np.ndarray], np.ndarray], value: Callable[[np.ndarray], float]
+    ) -> None:
+        self._rounded, self._value_of = rounded, value
+        self._seen: set[bytes] = set()
+        self.value = np.inf
+
+    @property
+    def num_values(self) -> int:
+        """How many values were computed."""
+        return len(self._seen)
+
+    def look_at(self, point: np.ndarray) -> None:
+        """Round a point, and keep the result if it is better."""
+        perm = self._rounded(point)
+        if perm.tobytes() in self._seen:
+            return
+        self._seen.add(perm.tobytes())
+        value = self._value_of(perm)
+        if value < self.value:
+            self.value, self.perm = value, perm
+
+
+Map = Callable[[np.ndarray], np.ndarray]
+
+# The gap, relative to the value, at which nothing is left to gain.
+_TOLERANCE = 1e-7
+
+
+class Minimum(NamedTuple):
+    """Where Frank-Wolfe has arrived.
+
+    Attributes:
+        x: The last point.
+        value: The function there.
+        bound: A lower bound on the function's minimum: the best of those that the iterates gave.
+        num_gradients: How many gradients were evaluated.
+    """
+
+    x: np.ndarray
+    value: float
+    bound: float
+    num_gradients: int
+
+
+def minimise(
+    gradient: Map,
+    curvature: Callable[[np.ndarray], float],
+    best_vertex: Map,
+    start: np.ndarray,
+    value: float,
+    max_iter: int,
+    visit: Callable[[np.ndarray], None],
+) -> Minimum:
+    r"""Minimise a convex quadratic function f by steps towards vertices, each as long as is best.
+
+    At a point x with the best vertex y under the slopes g there, convexity says that
+    :math:`\min f \ge f(x) - \langle g, x - y \rangle`, wherever the iteration stops.
+
+    Args:
+        gradient: Of f.
+        curvature: ``f(x + d) - f(x) - <gradient(x), d>`` by d, at least zero.
+        best_vertex: The vertex with the smallest inner product with given slopes.
+        start: A point of the polytope.
+        value: f there.
+        max_iter: The most steps.
+        visit: Called with every iterate and every vertex, of which one may round to something good.
+    """
+    x, bound = start, -np.inf
+    for step in range(max_iter):
+        slopes = gradient(x)
+        vertex = best_vertex(slopes)
+        visit(x)
+        visit(vertex)
+        direction = vertex - x
+        gap = -float((slopes * direction).sum())
+        bound = max(bound, value - gap)
+        if gap <= _TOLERANCE * max(1.0, abs(value)):
+            return Minimum(x, value, bound, step + 1)
+        bend = curvature(direction)
+        length = min(1.0, gap / (2 * bend)) if bend > 0 else 1.0
+        x = x + length * direction
+        value += length * (length * bend - gap)
+    visit(x)
+    return Minimum(x, value, bound, max_iter)
 
 
 class MatrixMaximum(NamedTuple):

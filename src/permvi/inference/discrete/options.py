@@ -1,9 +1,9 @@
 """Settings of fits with exact discrete families."""
 
 import dataclasses
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
-from permvi._choices import one_of
+from permvi._checks import one_of, whole
 from permvi.inference.discrete.training import Training
 
 Correction = Literal["auto", "swor", "ht", "snis", "none"]
@@ -77,7 +77,8 @@ class DiscreteOptions:
             "num_fits": 1,
         }
         for name, smallest in least.items():
-            _check_whole(name, getattr(self, name), smallest)
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), smallest)
         rate = self.learning_rate
         if rate is not None and not rate > 0:
             raise ValueError(f"learning_rate must be positive, got {rate!r}.")
@@ -145,9 +146,3 @@ def resolve(options: DiscreteOptions, kind: str | None, num_rows: int, *, linear
     search = options.search_evaluations
     search = int(_SEARCH_SHARE * budget) if search is None else search
     return Recipe(kind, K, training, correction, num_draws, search, budget)
-
-
-def _check_whole(name: str, value: Any, smallest: int) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and (not whole or value < smallest):
-        raise ValueError(f"{name} must be an integer of at least {smallest}, got {value!r}.")

@@ -9,12 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi.inference.discrete import correction as corrections
-from permvi.inference.discrete.correction import Corrected
-from permvi.inference.discrete.density import as_perms
+from permvi.inference.discrete.correction import Corrected, log_probs, missed_mass, search_modes
 from permvi.inference.discrete.family import Family, draw_many
-from permvi.inference.discrete.missed import log_probs, missed_mass, search_modes
 from permvi.inference.discrete.options import DiscreteOptions, Recipe, resolve
-from permvi.inference.discrete.seen import Evaluate, Seen, codes
 from permvi.inference.discrete.structure import build_structure
 from permvi.inference.discrete.training import Progress, Trained, train, train_batch
 from permvi.inference.discrete.warm_start import (
@@ -24,7 +21,8 @@ from permvi.inference.discrete.warm_start import (
     uniform_family,
 )
 from permvi.inference.discrete.without_replacement import draw_distinct
-from permvi.inference.problem import Problem
+from permvi.problem.evaluation import Evaluate, Seen, as_perms, codes
+from permvi.problem.problem import Problem
 
 # The largest share of the evaluations that looking for a linear stand-in may take.
 _PROBE_SHARE = 0.25

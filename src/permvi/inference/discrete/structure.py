@@ -9,7 +9,7 @@ import numpy as np
 
 from permvi._assignment.masks import maximum_matching
 from permvi.inference.discrete import graph
-from permvi.inference.problem import Problem
+from permvi.problem.problem import Problem
 
 
 @jax.tree_util.register_dataclass
@@ -80,12 +80,10 @@ def build_structure(problem: Problem) -> Structure:
     """
     n, m = problem.shape
     S = problem.num_sites
-    partial = problem.row_unmatched is not None or problem.col_unmatched is not None
-    if problem.mask is None and not partial and n <= m:
+    if problem.mask is None and not problem.is_partial and n <= m:
         return Structure(None, None, (n, m), S, ground=False)
     pairs = np.ones((n, m), bool) if problem.mask is None else np.asarray(problem.mask)
-    rows = _may_stay(problem.row_unmatched, n, surplus=n > m)
-    cols = _may_stay(problem.col_unmatched, m, surplus=m > n)
+    rows, cols = (np.asarray(weights) > -np.inf for weights in problem.unmatched)
     pairs, rows, cols = (
         np.broadcast_to(array, (S, *array.shape[-ndim:]))
         for array, ndim in ((pairs, 2), (rows, 1), (cols, 1))
@@ -102,12 +100,6 @@ def build_structure(problem: Problem) -> Structure:
     if (start >= edges.shape[2]).any() or edges.shape[1] != edges.shape[2]:
         raise ValueError("mask must allow at least one matching, got one that allows none.")
     return Structure(edges, start, (n, m), S, ground=num_cols > 0)
-
-
-def _may_stay(weights: Any, size: int, *, surplus: bool) -> np.ndarray:
-    if weights is None:
-        return np.full(size, surplus)
-    return np.asarray(weights) > -np.inf
 
 
 def begin(structure: Structure) -> State:

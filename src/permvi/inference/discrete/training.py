@@ -19,9 +19,9 @@ import numpy as np
 import optax
 from jax import lax
 
-from permvi.inference.discrete.density import log_density
 from permvi.inference.discrete.family import Family, draw, log_prob
-from permvi.inference.problem import Problem
+from permvi.problem.evaluation import log_density
+from permvi.problem.problem import Problem
 
 # Steps between two reports of progress.
 _CHUNK = 50

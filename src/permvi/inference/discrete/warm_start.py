@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from permvi.inference.discrete.family import Family
 from permvi.inference.discrete.structure import Structure
-from permvi.inference.problem import Problem
+from permvi.problem.problem import Problem
 from permvi.transforms.sinkhorn import log_sinkhorn
 
 # Least log marginal: what is less probable may as well be learnt.
@@ -40,12 +40,11 @@ def linear_table(problem: Problem, structure: Structure) -> np.ndarray:
     (n, m), S = structure.shape, structure.num_sites
     table = np.zeros((S, n, structure.num_choices))
     table[..., :m] = np.asarray(problem.scores)
-    if problem.col_unmatched is not None:
-        weights = np.broadcast_to(problem.col_unmatched, (S, m))
-        table[..., :m] -= np.where(np.isfinite(weights), weights, 0.0)[:, None, :]
-    if structure.ground and problem.row_unmatched is not None:
-        weights = np.broadcast_to(problem.row_unmatched, (S, n))
-        table[..., m] = np.where(np.isfinite(weights), weights, 0.0)
+    if problem.is_partial:
+        rows, cols = (np.where(np.isfinite(part), part, 0.0) for part in problem.unmatched)
+        table[..., :m] -= np.broadcast_to(cols, (S, m))[:, None, :]
+        if structure.ground:
+            table[..., m] = np.broadcast_to(rows, (S, n))
     return table
 
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi import _threads
-from permvi.inference.collapsed.problem import SharedRegression
-from permvi.inference.collapsed.state import Scales
-from permvi.inference.dynamics.state import KINDS, JointState
-from permvi.inference.map.starts import random_matchings
+from permvi.inference.dynamics.evidence import Scales
+from permvi.inference.dynamics.joint_state import KINDS, JointState
+from permvi.inference.dynamics.regression import SharedRegression
 from permvi.inference.mcmc.options import MCMCOptions
 from permvi.inference.mcmc.result import MCMCResult
+from permvi.problem.unmatched import random_assignments
 
-Report = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 # Permutations (C, J, m) and weights (C, E) of all chains.
 Observe = Callable[[np.ndarray, np.ndarray], None]
 
@@ -42,7 +42,7 @@ def run_gibbs(
     options: MCMCOptions,
     *,
     start: np.ndarray | None = None,
-    report: Report | None = None,
+    on_progress: Progress | None = None,
     observe: Observe | None = None,
 ) -> GibbsResult:
     """Draw permutations and weights from their joint posterior (Linderman et al. 2018, 5.2).
@@ -56,7 +56,7 @@ def run_gibbs(
         rng: The source of randomness.
         options: Settings; there is but one temperature.
         start: (J, m) where all chains start; at random matchings by default.
-        report: Called as ``report(done, total)``, in sweeps of a chain.
+        on_progress: Called as ``on_progress(done, total)``, in sweeps of a chain.
         observe: Called with the chains' permutations (C, J, m) and weights (C, E) at the beginning
             and after every record, warm-up included.
     """
@@ -64,7 +64,7 @@ def run_gibbs(
         options = dataclasses.replace(options, num_steps=_NUM_SWEEPS)
     plan = options.plan(sweep_length=1)
     starts = (
-        random_matchings(options.num_chains, problem.mask.shape, problem.mask, rng)
+        random_assignments(options.num_chains, problem.mask.shape, problem.mask, rng)
         if start is None
         else np.repeat(start[None], options.num_chains, axis=0)
     )
@@ -85,8 +85,8 @@ def run_gibbs(
         for index in range(plan.num_records):
             records.append(list(pool.map(record, states, streams)))
             _observe(observe, states)
-            if report is not None:
-                report((index + 1) * plan.thin, plan.num_records * plan.thin)
+            if on_progress is not None:
+                on_progress((index + 1) * plan.thin, plan.num_records * plan.thin)
     return _collect(options, states, records, plan.num_warmup)
 
 

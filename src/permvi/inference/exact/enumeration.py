@@ -1,15 +1,10 @@
 """Exact inference by listing every matching: small problems, and any log density at all."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
-
-from permvi.inference.exact.problem import build_weights, positive_int
-from permvi.inference.exact.result import ExactResult
 
 # 9! permutations fit, 10! do not; nor do the partial matchings of 9 rows and 9 columns.
 MAX_MATCHINGS = 2_000_000
@@ -100,80 +95,3 @@ def list_matchings(allowed: np.ndarray) -> np.ndarray:
         covered = np.isin(matchings, required).sum(axis=1)
         matchings = matchings[covered + (n - 1 - i) >= len(required)]
     return matchings
-
-
-def enumerate_log_density(
-    log_density: Callable[[np.ndarray], ArrayLike],
-    n: int,
-    m: int | None = None,
-    *,
-    mask: ArrayLike | None = None,
-    known: ArrayLike | None = None,
-    partial: bool = False,
-    chunk_size: int = 65_536,
-) -> ExactResult:
-    """The exact posterior of any log density, by evaluating it on every matching.
-
-    Args:
-        log_density: Maps a (batch, n) integer array of matchings (-1 for an unmatched row) to
-            (batch,) unnormalised log densities; -inf is allowed.
-        n: The number of rows.
-        m: The number of columns, n by default. The surplus of the longer side stays unmatched.
-        mask: (n, m) boolean, the pairs that are allowed.
-        known: (n,) known columns, -1 for unknown.
-        partial: Whether any row and any column may stay unmatched.
-        chunk_size: How many matchings are evaluated per call.
-
-    Returns:
-        The posterior; its ``log_evidence`` is ``log sum_x exp(log_density(x))``.
-
-    Raises:
-        ValueError: There are too many matchings or none, or the density is NaN or +inf somewhere
-            or zero everywhere.
-    """
-    shape = (positive_int("n", n), positive_int("m", n if m is None else m))
-    if shape[0] * math.log2(shape[1] + 1) > 62:
-        raise ValueError(f"n and m must let matchings be coded in 62 bits, got {n} and {m}.")
-    alone = 0.0 if partial else None
-    weights = build_weights(np.zeros(shape), mask, known, alone, alone)
-    matchings = list_matchings(np.isfinite(weights.table))
-    if not len(matchings):
-        raise ValueError("mask and known must leave a feasible matching, got none.")
-    values = [
-        _evaluate(log_density, matchings[k : k + chunk_size])
-        for k in range(0, len(matchings), chunk_size)
-    ]
-    solution = TabularSolution(matchings, np.concatenate(values), shape[1])
-    if solution.log_weights.max() == -np.inf:
-        raise ValueError("log_density must be finite for some matching, got -inf for all of them.")
-    marginals = solution.marginals()
-    probs = solution.probs
-    log_probs = solution.log_weights - solution.log_total
-    best = int(np.argmax(log_probs))
-    return ExactResult(
-        log_evidence=solution.log_total,
-        marginals=marginals[:-1, :-1],
-        p_unmatched_rows=marginals[:-1, -1],
-        p_unmatched_cols=marginals[-1, :-1],
-        mode=matchings[best].copy(),
-        mode_log_prob=float(log_probs[best]),
-        entropy=-float(probs[probs > 0] @ log_probs[probs > 0]),
-        block_sizes=(shape,),
-        _draw=solution.draw,
-        _log_prob=solution.log_prob,
-    )
-
-
-def _evaluate(log_density: Callable[[np.ndarray], ArrayLike], batch: np.ndarray) -> np.ndarray:
-    values = np.asarray(log_density(batch), dtype=np.float64)
-    if values.shape != (len(batch),):
-        raise ValueError(
-            f"log_density must map {batch.shape} matchings to {(len(batch),)} values, "
-            f"got shape {values.shape}."
-        )
-    bad = np.flatnonzero(np.isnan(values) | (values == np.inf))
-    if len(bad):
-        raise ValueError(
-            f"log_density must be finite or -inf, got {values[bad[0]]} at {batch[bad[0]].tolist()}."
-        )
-    return values

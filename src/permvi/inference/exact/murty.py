@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from permvi._assignment.duality import best_matching, reduce_by_prices, residual_graph
+from permvi._checks import whole
 from permvi.inference.exact.blocks import decompose
-from permvi.inference.exact.duality import best_matching, reduce_by_prices, residual_graph
-from permvi.inference.exact.problem import LogWeights, build_weights, positive_int
+from permvi.problem.unmatched import LogWeights, build_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,7 @@ def k_best(
         Operations Research 16, 1968. Miller, Stone and Cox, *Optimizing Murty's ranked assignment
         method*, IEEE Transactions on Aerospace and Electronic Systems 33, 1997.
     """
-    k = positive_int("k", k)
+    k = whole("k", k)
     weights = build_weights(scores, mask, known, row_unmatched, col_unmatched)
     problem = decompose(weights)
     matchings = np.tile(problem.best, (k, 1))

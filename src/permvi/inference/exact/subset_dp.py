@@ -34,9 +34,10 @@ class SubsetSolution:
 
     def __init__(self, table: np.ndarray) -> None:
         # Importing numba is slow, and problems in small blocks never need it.
-        from permvi.inference.exact import kernels
 
-        self._kernels = kernels
+        from permvi.inference.exact import subset_kernels
+
+        self._kernels = subset_kernels
         self._num_rows, num_cols = table.shape[0] - 1, table.shape[1] - 1
         self._items_are_cols = self._num_rows < num_cols
         weights = np.exp(table.T if self._items_are_cols else table)

@@ -7,11 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi.inference.exact.problem import positive_int
-from permvi.inference.fourier.conditioning import multiply
-from permvi.inference.fourier.marginals import to_marginals
-from permvi.inference.fourier.projection import project
-from permvi.inference.fourier.transform import Coefficients
+from permvi._checks import whole
+from permvi.inference.fourier.transform import Coefficients, multiply, project, to_marginals
 from permvi.inference.fourier.young import irrep, partitions
 
 # Coefficients times tracks, and tuples of tracks, that are still affordable.
@@ -51,9 +48,9 @@ class IdentityFilter:
     """
 
     def __init__(self, n: int, order: int = 1, start: ArrayLike | None = None) -> None:
-        if positive_int("n", n) < 2:
+        if whole("n", n) < 2:
             raise ValueError(f"n must be at least 2, got {n}.")
-        self.n, self.order = n, min(positive_int("order", order), n - 1)
+        self.n, self.order = n, min(whole("order", order), n - 1)
         self.log_evidence = 0.0
         _refuse_large(self.n, self.order)
         kept = [irrep(partition) for partition in partitions(self.n, self.order)]
@@ -82,7 +79,7 @@ class IdentityFilter:
             order: How many at once, up to the band limit; rows and columns are in the order of
                 `permvi.inference.fourier.tuples`.
         """
-        if not 1 <= positive_int("order", order) <= self.order:
+        if not 1 <= whole("order", order) <= self.order:
             raise ValueError(f"order must be at most the band limit {self.order}, got {order}.")
         return to_marginals(self.coefficients, order)
 

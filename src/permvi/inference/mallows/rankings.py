@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment, minimize_scalar
 
 from permvi import permutations
-from permvi._choices import one_of
+from permvi._checks import one_of
 from permvi.distributions._mallows_normalizers import DISTANCES, log_normalizer
 from permvi.distributions.mallows import Distance
 

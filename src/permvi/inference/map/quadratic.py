@@ -1,8 +1,16 @@
 """Quadratic log densities of matchings, on the host in float64."""
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+from permvi.inference.map.local_search import Neighbourhood
+from permvi.inference.map.result import MapOptions, MapResult
+from permvi.inference.map.starts import relaxed_starts, solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,3 +81,217 @@ class Quadratic:
     def curvature(self, direction: np.ndarray) -> np.ndarray:
         """``<A, D B D'>``: (..., n, m) directions -> (...)."""
         return ((self.A @ direction @ self.B.T) * direction).sum(axis=(-2, -1))
+
+
+Gradient = Callable[[np.ndarray], np.ndarray]
+# (X, D, gradient) -> the steps in [0, 1] to go from X in the directions D.
+LineSearch = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+# A relaxed matching that moves less than this (root mean square of its rows) has arrived.
+_TOLERANCE = 0.01
+
+
+class Ascent(NamedTuple):
+    """Where Frank-Wolfe has arrived.
+
+    Attributes:
+        perms: (r, ..., n) the matchings nearest to the last iterates.
+        num_gradients: How many gradients were evaluated, over all starts.
+    """
+
+    perms: np.ndarray
+    num_gradients: int
+
+
+def frank_wolfe(
+    gradient: Gradient,
+    line_search: LineSearch,
+    starts: np.ndarray,
+    mask: np.ndarray | None,
+    max_iter: int,
+) -> Ascent:
+    """Climb from several relaxed matchings at once (Frank and Wolfe 1956; Vogelstein et al. 2015).
+
+    Starts whose gradient is not finite stop where they are.
+
+    Args:
+        gradient: Of the log density: (r, ..., n, m) -> (r, ..., n, m).
+        line_search: How far to go.
+        starts: (r, n, m), or (r, S, n, m) for several sites.
+        mask: (n, m) or (S, n, m) booleans, True where allowed, or None.
+        max_iter: The most steps from each start.
+    """
+    X = np.array(starts, dtype=np.float64)
+    axes = tuple(range(1, X.ndim))
+    active, num_gradients = np.arange(len(X)), 0
+    for _ in range(max_iter):
+        slopes = gradient(X[active])
+        num_gradients += len(active)
+        finite = np.isfinite(slopes).all(axis=axes)
+        active, slopes = active[finite], slopes[finite]
+        if not len(active):
+            break
+        direction = matrices(solve(slopes, mask), X.shape[-1]) - X[active]
+        steps = line_search(X[active], direction, slopes)
+        moves = steps.reshape(-1, *(1 for _ in axes)) * direction
+        X[active] += moves
+        distance = np.sqrt((moves**2).sum(axis=axes) / np.prod(X.shape[1:-1]))
+        active = active[distance > _TOLERANCE]
+        if not len(active):
+            break
+    return Ascent(solve(X, mask), num_gradients)
+
+
+def exact_line_search(quadratic: Quadratic) -> LineSearch:
+    """The best step of a quadratic function: where its slope vanishes, or one of the ends."""
+
+    def steps(X: np.ndarray, direction: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        del X
+        linear = (slopes * direction).sum(axis=(-2, -1))
+        square = quadratic.curvature(direction)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = np.clip(-linear / (2 * square), 0.0, 1.0)
+        return np.where(square < 0, inside, (square + linear > 0).astype(np.float64))
+
+    return steps
+
+
+def matrices(perms: np.ndarray, num_cols: int) -> np.ndarray:
+    """0/1 matrices (..., n, m) of matchings (..., n), with rows of zeros for -1."""
+    return np.eye(num_cols + 1)[perms][..., :num_cols]
+
+
+# Steps of tabu search from each start: so many times n, or fewer so that about so many swap
+# differences are brought up to date (a tenth of a second), but n at least.
+_STEPS_PER_ROW = 500
+_DIFFERENCES = 3_000_000
+# Taillard's: tenures around n, and swaps out of use for so many times n^2 steps go first.
+_TENURE = (0.9, 1.1)
+_PATIENCE = 5
+# Gains below this part of the largest possible difference are rounding errors.
+_RELATIVE_TOLERANCE = 1e-12
+# Alternations of Frank-Wolfe and swaps at the end; they settle after one or two.
+_MAX_ROUNDS = 10
+
+
+def solve_quadratic(
+    quadratic: Quadratic,
+    mask: np.ndarray | None = None,
+    options: MapOptions | None = None,
+    rng: np.random.Generator | None = None,
+    starts: np.ndarray | None = None,
+) -> MapResult:
+    r"""The matching with the largest ``<A, X B X'> + <C, X>`` found.
+
+    FAQ (Vogelstein et al. 2015) from the centre of the polytope and from random points, all starts
+    side by side; then robust tabu search (Taillard 1991) from each end; then Frank-Wolfe from each
+    matching, which moves along cycles that swaps cannot follow through a mask, and swaps again,
+    while that gains anything. Forbidden pairs are never used.
+
+    Args:
+        quadratic: The problem; rectangular ones leave the surplus of the longer side unmatched.
+        mask: (n, m) booleans, True where allowed, pruned; or None.
+        options: Settings.
+        rng: The source of randomness.
+        starts: (k, n) allowed matchings to start from as well.
+
+    Returns:
+        The best matching. A Frank-Wolfe step counts as two evaluations (gradient and curvature),
+        and every swap difference, computed or brought up to date, as one.
+    """
+    options = options or MapOptions()
+    rng = rng or np.random.default_rng(0)
+    n, m = quadratic.shape
+    square = quadratic.padded()
+    size = max(n, m)
+    allowed = np.ones((size, size), bool)
+    if mask is not None:
+        allowed[:n, :m] = mask
+    search = _Search(square, allowed, options.max_iter)
+    perms = search.frank_wolfe(relaxed_starts(options.num_restarts, (size, size), allowed, rng))
+    if starts is not None:
+        given = Neighbourhood(allowed[:n, :m]).padded(np.asarray(starts)[:, None])[:, 0]
+        perms = np.concatenate([perms, search.from_matchings(given)])
+    if options.polish == "tabu":
+        perms = search.tabu(perms, rng)
+    if options.polish != "none":
+        perms = search.settle(perms)
+    values = square.values(perms)
+    best = perms[np.argmax(values), :n]
+    return MapResult(
+        np.where(best < m, best, -1),
+        values,
+        search.num_evaluations + len(perms),
+        optimal=False,
+        finished=options.polish != "none",
+    )
+
+
+class _Search:
+    """The parts of the search in one square problem, and what they cost."""
+
+    def __init__(self, quadratic: Quadratic, allowed: np.ndarray, max_iter: int) -> None:
+        self._quadratic, self._allowed, self._max_iter = quadratic, allowed, max_iter
+        self._arrays = tuple(
+            np.ascontiguousarray(array) for array in (quadratic.A, quadratic.B, quadratic.C)
+        )
+        A, B, C = (float(np.abs(array).max()) for array in self._arrays)
+        self._tolerance = _RELATIVE_TOLERANCE * (4 * len(allowed) * A * B + 4 * C)
+        self._num_pairs = len(allowed) * (len(allowed) - 1) // 2
+        self.num_evaluations = 0
+
+    def frank_wolfe(self, starts: np.ndarray) -> np.ndarray:
+        """(r, n, n) relaxed matchings -> (r, n) permutations."""
+        line_search = exact_line_search(self._quadratic)
+        found = frank_wolfe(
+            self._quadratic.gradient, line_search, starts, self._allowed, self._max_iter
+        )
+        self.num_evaluations += 2 * found.num_gradients
+        return found.perms
+
+    def tabu(self, perms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """(r, n) permutations and the best ones that tabu search finds from them."""
+        from permvi.inference.map.tabu_kernels import tabu_search
+
+        n = perms.shape[1]
+        if n < 2:
+            return perms
+        num_steps = max(n, min(_STEPS_PER_ROW * n, _DIFFERENCES // self._num_pairs))
+        low, high = (max(1, round(factor * n)) for factor in _TENURE)
+        tenures = rng.integers(low, high, size=(len(perms), num_steps, 2), endpoint=True)
+
+        def search(perm: np.ndarray, tenure: np.ndarray) -> tuple[np.ndarray, int]:
+            return tabu_search(*self._arrays, self._allowed, perm.copy(), tenure, _PATIENCE * n * n)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found, swaps = zip(*pool.map(search, perms, tenures), strict=True)
+        self.num_evaluations += self._num_pairs * (sum(swaps) + len(perms))
+        return np.stack(found)
+
+    def from_matchings(self, perms: np.ndarray) -> np.ndarray:
+        """(r, n) permutations, each with what Frank-Wolfe makes of it where that is better."""
+        return self._better(perms, self.frank_wolfe(matrices(perms, perms.shape[1])))
+
+    def settle(self, perms: np.ndarray) -> np.ndarray:
+        """(r, n) permutations that neither a swap nor Frank-Wolfe improves."""
+        perms = self._swap(perms)
+        for _ in range(_MAX_ROUNDS):
+            found = self._swap(self.from_matchings(perms))
+            if (found == perms).all():
+                break
+            perms = found
+        return perms
+
+    def _better(self, perms: np.ndarray, others: np.ndarray) -> np.ndarray:
+        values, other_values = self._quadratic.values(perms), self._quadratic.values(others)
+        self.num_evaluations += 2 * len(perms)
+        return np.where((other_values > values + self._tolerance)[:, None], others, perms)
+
+    def _swap(self, perms: np.ndarray) -> np.ndarray:
+        from permvi.inference.map.tabu_kernels import swap_ascent
+
+        perms = perms.copy()
+        for perm in perms:
+            swaps = swap_ascent(*self._arrays, self._allowed, perm, self._tolerance)
+            self.num_evaluations += self._num_pairs * (1 + swaps)
+        return perms

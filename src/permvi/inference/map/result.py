@@ -1,8 +1,42 @@
-"""What a search for the most probable matching returns."""
+"""Settings of the search for the most probable matching."""
 
-from typing import NamedTuple
+import dataclasses
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+
+from permvi import _checks
+from permvi._checks import whole
+
+Polish = Literal["tabu", "swap", "none"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """How to search; linear problems need none of it.
+
+    Attributes:
+        num_restarts: Independent starts, of which the best end counts.
+        max_iter: The most Frank-Wolfe steps from each start.
+        polish: What follows: "tabu" (in quadratic problems robust tabu search, then swaps; in
+            others climbing by swaps, again and again from shaken ends), "swap" (the best swap while
+            it gains anything) or "none".
+        max_evaluations: The most log densities that climbing by swaps may take in problems that
+            are neither linear nor quadratic. None: 200,000, or 20,000 for functions that JAX cannot
+            trace. Where the climbs of all restarts would be longer, fewer of them are made.
+    """
+
+    num_restarts: int = 16
+    max_iter: int = 50
+    polish: Polish = "tabu"
+    max_evaluations: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_restarts", "max_iter"):
+            whole(name, getattr(self, name))
+        if self.max_evaluations is not None:
+            whole("max_evaluations", self.max_evaluations)
+        _checks.one_of("polish", self.polish, get_args(Polish))
 
 
 class MapResult(NamedTuple):

@@ -42,14 +42,6 @@ def _scaled(matrix: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def random_matchings(
-    num: int, shape: tuple[int, ...], mask: np.ndarray | None, rng: np.random.Generator
-) -> np.ndarray:
-    """(num, n) or (num, S, n) allowed matchings: the best ones under random scores."""
-    scores = rng.gumbel(size=(num, *shape))
-    return solve(scores, mask)
-
-
 def solve(scores: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
     """The best matchings (..., n) under scores (..., n, m), on the host."""
     return np.asarray(assignment.solve(scores, mask, backend="host"), dtype=np.int64)

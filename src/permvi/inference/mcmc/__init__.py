@@ -11,9 +11,9 @@ given the latents, in turn with the user's own update of the latents given the m
 
 from permvi.inference.mcmc.gibbs import swap_steps as swap_steps
 from permvi.inference.mcmc.options import MCMCOptions as MCMCOptions
-from permvi.inference.mcmc.proposal import Proposal as Proposal
+from permvi.inference.mcmc.options import Proposal as Proposal
+from permvi.inference.mcmc.result import ChainSummary as ChainSummary
 from permvi.inference.mcmc.result import MCMCResult as MCMCResult
+from permvi.inference.mcmc.result import summarise_chains as summarise_chains
 from permvi.inference.mcmc.run import run_mcmc as run_mcmc
 from permvi.inference.mcmc.run import run_mcmc_batch as run_mcmc_batch
-from permvi.inference.mcmc.summary import ChainSummary as ChainSummary
-from permvi.inference.mcmc.summary import summarise_chains as summarise_chains

@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from permvi.inference.mcmc.chains import Chains
-from permvi.inference.mcmc.kernels import Target, cycle_step, swap_step
-from permvi.inference.mcmc.space import only_rows_swap, swaps_need_cycles
-from permvi.inference.problem import Problem
+from permvi.inference.mcmc.kernels import Chains, Target, cycle_step, swap_step
+from permvi.inference.mcmc.moves import only_rows_swap, swaps_need_cycles
+from permvi.problem.problem import Problem
 
 
 def swap_steps(

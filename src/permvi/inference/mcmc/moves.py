@@ -1,35 +1,92 @@
-r"""Symmetric proposals: x' is as probable from x as x is from x', so no Hastings ratio is needed.
+"""The matchings among which chains move: which pairs are allowed, and what may stay unmatched."""
 
-**Swap.** One of the allowed pairs (row i, column j), "unmatched" being a column, is chosen
-uniformly and made: the row that had column j takes the old column of row i; if no row had it, the
-old column stays free. That is a swap of two rows, a move to a free column, or a row that is added,
-deleted or replaced. The pair (i, old column of i) leads back, and it is among the same allowed
-pairs; for two matched rows there are two pairs each way. What the constraints forbid changes
-nothing. Nor does a pair that is there already, which keeps the chain from being periodic.
-
-**Cycle.** From a uniform row, walk: each row takes one of its other allowed columns, uniformly, and
-the row that had that column is next. The walk ends well if it reaches the column that the first row
-left, a free column, or "unmatched"; it fails if it comes to another row that it has seen. A walk
-over rows :math:`i_1, \dots, i_L` has probability :math:`\frac{1}{n+1} \prod_l 1 / (c_{i_l} - 1)`
-where :math:`c_i` counts the allowed columns of row i, which does not depend on x. The walk that
-undoes it goes through the same rows; a closed cycle has L first rows either way. With probability
-1 / (n + 1) nothing is tried, against periodicity.
-
-Two feasible matchings differ by disjoint alternating cycles and paths. Each of these is a walk that
-has positive probability and leaves all else as it is, so **cycles reach every feasible matching
-from every other, whatever the constraints are**. How many steps that takes is another matter: a
-long cycle that is the only way out has a probability that falls exponentially with its length,
-unless its rows have few columns to choose from.
-
-Randomness comes as 32-bit words, whose remainders are uniform to within k / 2^32 for k choices.
-"""
-
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from permvi.inference.mcmc.space import MatchingSpace
+from permvi.problem.problem import Problem
+from permvi.problem.unmatched import UnmatchedWeights
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MatchingSpace:
+    """The feasible matchings of S sites, as tables that moves look up; a pytree.
+
+    Rows have one column more, the last, which stands for staying unmatched: -1 indexes it.
+
+    Attributes:
+        allowed: (S, n, m+1) booleans.
+        columns: (S, n, m+1) the allowed columns of each row in front, in order, -1 for unmatched.
+        places: (S, n, m+1) where in ``columns`` a column is.
+        counts: (S, n) how many are allowed.
+        may_be_free: (S, m+1) whether a column may have no row; True in the last place.
+        unmatched: Log weights of unmatched rows (S, n) and unused columns (S, m), or None where
+            they weigh nothing.
+    """
+
+    allowed: jax.Array
+    columns: jax.Array
+    places: jax.Array
+    counts: jax.Array
+    may_be_free: jax.Array
+    unmatched: UnmatchedWeights | None
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """The space of a problem; works on traced problems, too."""
+        (n, m), S = problem.shape, problem.num_sites
+        mask = True if problem.mask is None else jnp.asarray(problem.mask)
+        rows = jnp.broadcast_to(problem.unmatched.rows, (S, n))
+        cols = jnp.broadcast_to(problem.unmatched.cols, (S, m))
+        pairs = jnp.broadcast_to(mask, (S, n, m))
+        allowed = jnp.concatenate([pairs, (rows > -jnp.inf)[..., None]], axis=-1)
+        order = jnp.argsort(~allowed, axis=-1, stable=True)
+        return cls(
+            allowed=allowed,
+            columns=jnp.where(order < m, order, -1),
+            places=jnp.argsort(order, axis=-1),
+            counts=allowed.sum(axis=-1),
+            may_be_free=jnp.concatenate([cols > -jnp.inf, jnp.ones((S, 1), bool)], axis=-1),
+            unmatched=UnmatchedWeights(rows, cols) if problem.is_partial else None,
+        )
+
+    @property
+    def num_cols(self) -> int:
+        """The number of columns m."""
+        return self.allowed.shape[-1] - 1
+
+    def contains(self, perm: jax.Array) -> jax.Array:
+        """Whether one matching (S, n) is feasible."""
+        sites, rows = jnp.ogrid[: perm.shape[0], : perm.shape[1]]
+        uses = (perm[..., :, None] == jnp.arange(self.num_cols)).sum(axis=-2)
+        columns_fit = (uses == 1) | ((uses == 0) & self.may_be_free[:, :-1])
+        return self.allowed[sites, rows, perm].all() & columns_fit.all()
+
+    def log_weights(self, perms: Any) -> Any:
+        """Return what the unmatched add to the log density: (..., S, n) -> (...)."""
+        if self.unmatched is None:
+            xp: Any = np if isinstance(perms, np.ndarray) else jnp
+            return xp.zeros(perms.shape[:-2])
+        return self.unmatched.of(perms)
+
+
+def swaps_need_cycles(problem: Problem) -> bool:
+    """Whether there may be matchings that swaps alone do not reach from others.
+
+    Without a mask there are none: rows that trade places with a free column, or with staying
+    unmatched, do so directly, and all else is a permutation of columns among rows.
+    """
+    return problem.mask is not None
+
+
+def only_rows_swap(problem: Problem) -> bool:
+    """Whether every feasible swap move trades columns between two rows, as ``delta`` has it."""
+    n, m = problem.shape
+    return n >= m and not problem.is_partial
 
 
 class Swap(NamedTuple):

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
+import jax
 import numpy as np
 
-from permvi import _choices
-from permvi.distributions._arguments import positive_int
+from permvi import _checks
+from permvi._checks import whole
 
 Start = Literal["random", "map"]
 
@@ -51,10 +53,10 @@ class MCMCOptions:
 
     def __post_init__(self) -> None:
         for name in ("num_chains", "num_draws", "num_temperatures", "swaps_per_proposal"):
-            positive_int(name, getattr(self, name))
+            whole(name, getattr(self, name))
         for name in ("num_steps", "thin"):
             if getattr(self, name) is not None:
-                positive_int(name, getattr(self, name))
+                whole(name, getattr(self, name))
         if not (_is_number(self.warmup) and 0 <= self.warmup < 1):
             raise ValueError(f"warmup must be in [0, 1), got {self.warmup!r:.60}.")
         if not (_is_number(self.max_temperature) and 1 < self.max_temperature < math.inf):
@@ -63,7 +65,7 @@ class MCMCOptions:
             )
         if not isinstance(self.start, str):
             raise TypeError(f"start must be a name, got {self.start!r:.60}.")
-        _choices.one_of("start", self.start, get_args(Start))
+        _checks.one_of("start", self.start, get_args(Start))
 
     @property
     def inverse_temperatures(self) -> np.ndarray:
@@ -114,3 +116,21 @@ class Plan(NamedTuple):
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class Proposal(NamedTuple):
+    """A law q over matchings from which whole matchings are proposed.
+
+    Chains accept x' with the ratio p(x') q(x) / (p(x) q(x')), so ``log_prob`` must be the exact
+    law of ``sample``, up to a constant. What it draws outside the constraints is rejected.
+
+    Attributes:
+        params: Pytree of arrays; with an axis in front over problems where there are many.
+        sample: ``(params, rng_key) -> perm``, one matching (n,) or (S, n), -1 for unmatched. A JAX
+            function; code is compiled anew for another one, so it should be one that lasts.
+        log_prob: ``(params, perm) -> ()``, likewise.
+    """
+
+    params: Any
+    sample: Callable[[Any, jax.Array], jax.Array]
+    log_prob: Callable[[Any, jax.Array], jax.Array]

@@ -1,13 +1,106 @@
-"""What Markov chain Monte Carlo returns."""
+"""Have chains of matchings converged? R-hat, effective sample size and agreement by entries."""
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
-from permvi.inference.mcmc.chains import KINDS, Chains
+from permvi.inference.mcmc.kernels import KINDS, Chains, Config, Records
 from permvi.inference.mcmc.options import MCMCOptions, Plan
-from permvi.inference.mcmc.sweeps import Config, Records
+
+
+class ChainSummary(NamedTuple):
+    """How chains went, judged by the indicators 1[row i has column j], "unmatched" included.
+
+    Attributes:
+        r_hat: The largest split R-hat. An indicator that never changes has 1 if it is the same in
+            all chains, and inf if it is not.
+        ess_per_draw: The smallest effective sample size, per draw, of all indicators that change;
+            1 if none does.
+        disagreement_by_row: (n,) or (S, n) total variation between the frequencies of the first and
+            of the second half of the chains, less what is to be expected of chains of this length
+            that have converged. None for a single chain.
+        sampling_error_by_row: (n,) or (S, n) expected total variation between the frequencies and
+            those of infinitely long chains.
+    """
+
+    r_hat: float
+    ess_per_draw: float
+    disagreement_by_row: np.ndarray | None
+    sampling_error_by_row: np.ndarray
+
+
+def summarise_chains(draws: np.ndarray, num_cols: int) -> ChainSummary:
+    """R-hat, effective sample size and disagreement of chains.
+
+    Args:
+        draws: (C, num, n) or (C, num, S, n) matchings, in the order in which they came, -1 for
+            unmatched; at least 4 of each chain.
+        num_cols: The number of columns m.
+    """
+    num_chains, num = draws.shape[:2]
+    rows = np.asarray(draws).reshape(num_chains, num, -1)
+    r_hat, ess = 1.0, float(num_chains * num)
+    distances, errors = np.zeros((2, rows.shape[-1]))
+    for i in range(rows.shape[-1]):
+        # Row by row, so that memory stays within bounds.
+        seen = rows[..., i]
+        columns = np.unique(seen)
+        if len(columns) == 1:
+            continue
+        indicators = (seen[..., None] == columns).astype(np.float64)
+        r_hat = max(r_hat, float(split_gelman_rubin(indicators).max()))
+        sizes = _effective_size(indicators)
+        ess = min(ess, float(sizes.min()))
+        distances[i] = _beyond_noise(indicators)
+        # A normal error of sd s is s sqrt(2/pi) large on average; total variation is half the sum.
+        variances = indicators.var(axis=(0, 1)) / sizes
+        errors[i] = np.sqrt(variances / (2 * np.pi)).sum()
+    halves = None if num_chains == 1 else distances.reshape(draws.shape[2:])
+    event = draws.shape[2:]
+    return ChainSummary(r_hat, ess / (num_chains * num), halves, errors.reshape(event))
+
+
+def _effective_size(values: np.ndarray) -> np.ndarray:
+    """(k,) effective sample sizes of (C, N, k) values that change, at most the number of draws."""
+    num = values.shape[0] * values.shape[1]
+    with np.errstate(divide="ignore"):
+        size = effective_sample_size(values)
+    # Draws that alternate have an autocorrelation time of zero or less by its usual estimate.
+    return np.where((size > 0) & (size < num), size, num)
+
+
+def _beyond_noise(indicators: np.ndarray) -> float:
+    r"""Total variation between two halves of the chains, less what noise alone would explain.
+
+    The mean of an indicator over a chain of N draws has variance :math:`v \tau / N`, of which v and
+    the autocorrelation time :math:`\tau` are estimated around the means of the chains themselves:
+    chains that are stuck in different places are not noisy but in disagreement. Two halves of h and
+    C - h chains then differ by a normal variable of variance :math:`v \tau / N (1/h + 1/(C-h))`,
+    whose absolute value has the mean :math:`\sqrt{2/\pi}` and the variance :math:`1 - 2/\pi` in
+    units of it. The mean of the distance and two standard deviations are taken off, since the worst
+    of many rows is what counts.
+
+    Args:
+        indicators: (C, N, k) zeros and ones, which change.
+    """
+    num_chains = len(indicators)
+    half = num_chains // 2
+    if half == 0:
+        return 0.0
+    means = indicators.mean(axis=1)
+    distance = np.abs(means[:half].mean(axis=0) - means[half:].mean(axis=0)).sum() / 2
+    centred = indicators - means[:, None]
+    variances = centred.var(axis=1, ddof=1).mean(axis=0)
+    moving = variances > 0
+    variance_of_mean = np.zeros(len(variances))
+    size = _effective_size(centred[..., moving]) / num_chains
+    variance_of_mean[moving] = variances[moving] / size
+    spread = np.sqrt(variance_of_mean * (1 / half + 1 / (num_chains - half)))
+    noise = np.sqrt(2 / np.pi) * spread.sum() + 2 * np.sqrt((1 - 2 / np.pi) * (spread**2).sum())
+    return max(0.0, float(distance - noise / 2))
 
 
 @dataclass(frozen=True, eq=False)

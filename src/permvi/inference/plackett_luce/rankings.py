@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.sparse.csgraph import connected_components
 
-from permvi._choices import one_of
-from permvi.inference.exact.problem import positive_int
+from permvi._checks import one_of, whole
 
 Unranked = Literal["absent", "below"]
 
@@ -135,7 +134,7 @@ def _as_choices(
             f"rankings must be integers of shape (K, L), got dtype {lists.dtype} and shape "
             f"{lists.shape}."
         )
-    n = int(lists.max()) + 1 if num_items is None else positive_int("num_items", num_items)
+    n = int(lists.max()) + 1 if num_items is None else whole("num_items", num_items)
     listed = lists >= 0
     if not listed.any():
         raise ValueError("rankings must list some items, got none.")

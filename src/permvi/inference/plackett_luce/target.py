@@ -22,11 +22,10 @@ import numpy as np
 import optax
 from jax import lax
 
-from permvi._choices import one_of
+from permvi._checks import one_of, whole
 from permvi.distributions import PlackettLuce
-from permvi.inference.discrete.density import log_density
-from permvi.inference.exact.problem import positive_int
-from permvi.inference.problem import Problem
+from permvi.problem.evaluation import log_density
+from permvi.problem.problem import Problem
 
 Items = Literal["rows", "columns"]
 Progress = Callable[[int, int], None]
@@ -59,8 +58,8 @@ class TargetOptions:
 
     def __post_init__(self) -> None:
         one_of("items", self.items, ("auto", *get_args(Items)))
-        positive_int("num_steps", self.num_steps)
-        if positive_int("num_samples", self.num_samples) < 2:
+        whole("num_steps", self.num_steps)
+        if whole("num_samples", self.num_samples) < 2:
             raise ValueError(f"num_samples must be at least 2, got {self.num_samples}.")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}.")

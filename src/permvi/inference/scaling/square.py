@@ -8,10 +8,10 @@ matching of the n rows then belongs to (m - n)! permutations of equal weight, so
 and the marginals of the corner are those of the problem.
 
 Where rows and columns may stay unmatched, the square has n + m rows and every partial matching
-belongs to m! permutations of its own weight, see `permvi.inference.partial.complete`.
+belongs to m! permutations of its own weight, see `permvi.problem.unmatched.complete`.
 
 Scores are reduced by the prices of the
-best matching (see `permvi.inference.exact.duality`): none is positive, the best matching has log
+best matching (see `permvi._assignment.duality`): none is positive, the best matching has log
 weight zero, and nothing overflows in float32.
 """
 
@@ -19,11 +19,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import xlog1py, xlogy
 
 from permvi import assignment
 from permvi.inference.exact.blocks import decompose
-from permvi.inference.exact.problem import build_weights
-from permvi.inference.partial import complete
+from permvi.problem.unmatched import build_weights, complete
 
 # Of matchings that are worse than the best by this factor exp(.), nothing is left in float64.
 _NEGLIGIBLE = -1e4
@@ -91,3 +91,44 @@ def square_problem(
         best_log_weight=found.best_log_weight,
         settled=bool((choices == 1).all()),
     )
+
+
+def log_capacity(scores: np.ndarray, P: np.ndarray) -> float:
+    """``H(P)``: the log capacity of exp(scores) where P is its Sinkhorn scaling, else less.
+
+    Args:
+        scores: (n, n) log weights, -inf where a pair is forbidden.
+        P: (n, n) doubly stochastic, zero there.
+    """
+    used = P > 0
+    return float(P[used] @ scores[used] - xlogy(P, P).sum())
+
+
+def log_bethe(scores: np.ndarray, P: np.ndarray) -> float:
+    """Minus the Bethe free energy of P, a lower bound on the log permanent of exp(scores).
+
+    Args:
+        scores: (n, n) log weights, -inf where a pair is forbidden.
+        P: (n, n) doubly stochastic, zero there.
+    """
+    rest = np.clip(1.0 - P, 0.0, 1.0)
+    return log_capacity(scores, P) + float(xlog1py(rest, -np.minimum(P, 1.0)).sum())
+
+
+def log_permanent_floor(support: np.ndarray) -> float:
+    r"""A lower bound on the log permanent of any doubly stochastic matrix with this support.
+
+    :math:`\sum_k \log g(\min(k, c_k))` with :math:`g(k) = (1 - 1/k)^{k-1}` and
+    :math:`c_1 \ge c_2 \ge \dots` the numbers of entries in the columns, or in the rows if that is
+    more (Gurvits 2008). For full columns it is :math:`\log n!/n^n`.
+
+    Args:
+        support: (n, n) booleans.
+    """
+    places = np.arange(1, len(support) + 1)
+    totals = []
+    for axis in (0, 1):
+        counts = np.sort(support.sum(axis=axis))[::-1]
+        k = np.minimum(places, counts)
+        totals.append(xlog1py(k - 1, -1.0 / np.maximum(k, 1)).sum())
+    return float(max(totals))

@@ -1,6 +1,6 @@
 """Sparse linear matching problems of thousands of items: exact blocks, beliefs and chains."""
 
-from permvi.inference.sparse.problem import SparseProblem as SparseProblem
+from permvi.inference.sparse.problem import SparseProblem
 from permvi.inference.sparse.solve import SparseOptions as SparseOptions
 from permvi.inference.sparse.solve import SparseResult as SparseResult
 from permvi.inference.sparse.solve import solve_sparse as solve_sparse

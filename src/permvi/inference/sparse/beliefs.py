@@ -41,7 +41,7 @@ class Beliefs(NamedTuple):
 def propagate(problem: SparseProblem) -> Beliefs:
     """Pass messages between rows and columns until the beliefs settle."""
     # Only now: this loads numba.
-    from permvi.inference.sparse.kernels import update_messages
+    from permvi.inference.sparse.worm_kernels import update_messages
 
     E = len(problem.scores)
     u, v, pairs = np.zeros(E), np.zeros(E), np.zeros(E)

@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.sparse.components import best_matching
-from permvi.inference.sparse.problem import SparseProblem
+from permvi.inference.sparse.problem import SparseProblem, best_matching
 
 # Batches of a chain, whose means tell its standard error.
 _NUM_BATCHES = 20
@@ -172,7 +171,7 @@ class _Walk:
     def _worms(self, state: "_State", share: float, num_worms: int, limit: int) -> np.ndarray:
         """Run worms and return how often each choice was seen after one."""
         # Only now: this loads numba.
-        from permvi.inference.sparse.kernels import run_worms
+        from permvi.inference.sparse.worm_kernels import run_worms
 
         counts = np.zeros(len(self._problem.scores) + len(state.choice))
         done, steps = run_worms(

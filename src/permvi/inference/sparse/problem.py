@@ -9,9 +9,14 @@ an infinite weight of -inf for being alone has to be matched.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components, min_weight_full_bipartite_matching
+
+from permvi.problem.unmatched import unmatched_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +48,11 @@ class SparseProblem:
         """The pairs that an (n, m) mask allows; what may be None is as in `solve_exact`."""
         n, m = scores.shape
         rows, cols = np.nonzero(np.ones((n, m), bool) if mask is None else mask)
-        alone = (
-            np.full(size, 0.0 if size > other else -np.inf)
-            if given is None
-            else np.array(given, dtype=np.float64)
-            for given, size, other in ((row_unmatched, n, m), (col_unmatched, m, n))
+        given = (
+            None if weights is None else np.asarray(weights, dtype=np.float64)
+            for weights in (row_unmatched, col_unmatched)
         )
+        alone = (np.array(part) for part in unmatched_weights(*given, (n, m)))
         return cls(rows, cols, np.asarray(scores[rows, cols], dtype=np.float64), *alone)
 
     @property
@@ -110,3 +114,106 @@ class SparseProblem:
         alone_cols[perm[~alone_rows]] = False
         matched = self.scores[self.pairs_of(perm)[~alone_rows]].sum()
         return float(matched + self.row_alone[alone_rows].sum() + self.col_alone[alone_cols].sum())
+
+
+class Component(NamedTuple):
+    """Rows, columns and pairs that know nothing of the others; all are sorted."""
+
+    rows: np.ndarray
+    cols: np.ndarray
+    pairs: np.ndarray
+
+
+def best_matching(problem: SparseProblem) -> np.ndarray:
+    """(n,) the matching of largest weight, -1 for unmatched rows.
+
+    One sparse assignment. Where rows or columns may be alone, row i has a column of its own for
+    that and column j a row of its own; what is not needed of these is matched among themselves as
+    the rows and columns are that they belong to, at no cost.
+
+    Raises:
+        ValueError: No matching is feasible.
+    """
+    n, m = problem.shape
+    rows, cols, gains = problem.rows, problem.cols, problem.scores
+    free_rows = np.flatnonzero(problem.row_alone > -np.inf)
+    free_cols = np.flatnonzero(problem.col_alone > -np.inf)
+    size = (n, m)
+    if len(free_rows) or len(free_cols) or n != m:
+        rows, cols, gains = (
+            np.concatenate(parts)
+            for parts in (
+                (rows, free_rows, n + free_cols, n + problem.cols),
+                (cols, m + free_rows, free_cols, m + problem.rows),
+                (
+                    gains,
+                    problem.row_alone[free_rows],
+                    problem.col_alone[free_cols],
+                    np.zeros(len(gains)),
+                ),
+            )
+        )
+        size = (n + m, n + m)
+    if not len(gains):
+        raise ValueError(_INFEASIBLE)
+    # SciPy takes a weight of zero for no pair; all perfect matchings have the same length.
+    shifted = gains - (gains.max() + 1.0)
+    try:
+        found = min_weight_full_bipartite_matching(
+            coo_array((shifted, (rows, cols)), shape=size).tocsr(), maximize=True
+        )[1]
+    except ValueError:
+        raise ValueError(_INFEASIBLE) from None
+    return np.where(found[:n] < m, found[:n], -1)
+
+
+_INFEASIBLE = (
+    "candidate pairs must leave a feasible matching, got none: rows or columns that have to be "
+    "matched share too few partners."
+)
+
+
+def used_pairs(problem: SparseProblem, best: np.ndarray) -> np.ndarray:
+    """(E,) whether a pair is in some feasible matching, given one of them."""
+    m = problem.shape[1]
+    may_row, may_col = problem.row_alone > -np.inf, problem.col_alone > -np.inf
+    if may_row.all() and may_col.all():
+        return np.ones(len(problem.rows), bool)
+    # Node m is the ground, which holds the rows and columns that are alone.
+    holds = np.where(best < 0, m, best)
+    free = np.setdiff1d(np.arange(m), best)
+    optional = np.flatnonzero(may_col)
+    starts = (holds[problem.rows], holds[may_row], free, np.full(len(optional), m))
+    ends = (problem.cols, np.full(may_row.sum(), m), np.full(len(free), m), optional)
+    tails, heads = np.concatenate(starts), np.concatenate(ends)
+    graph = coo_array((np.ones(len(tails), bool), (tails, heads)), shape=(m + 1, m + 1))
+    _, label = connected_components(graph.tocsr(), directed=True, connection="strong")
+    return label[holds[problem.rows]] == label[problem.cols]
+
+
+def split(problem: SparseProblem, used: np.ndarray) -> list[Component]:
+    """The connected parts of the used pairs; rows and columns without any are parts of their own.
+
+    Args:
+        problem: The problem.
+        used: (E,) the pairs that count.
+    """
+    n, m = problem.shape
+    pairs = np.flatnonzero(used)
+    ends = (problem.rows[pairs], n + problem.cols[pairs])
+    graph = coo_array((np.ones(len(pairs), bool), ends), shape=(n + m, n + m))
+    count, label = connected_components(graph, directed=False)
+
+    def grouped(labels: np.ndarray, members: np.ndarray) -> list[np.ndarray]:
+        order = np.argsort(labels, kind="stable")
+        return np.split(members[order], np.searchsorted(labels[order], np.arange(1, count)))
+
+    return [
+        Component(*parts)
+        for parts in zip(
+            grouped(label[:n], np.arange(n)),
+            grouped(label[n:], np.arange(m)),
+            grouped(label[ends[0]], pairs),
+            strict=True,
+        )
+    ]

@@ -5,13 +5,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from permvi._checks import whole
 from permvi.inference.exact import solve_exact
-from permvi.inference.exact.problem import build_weights, positive_int
 from permvi.inference.exact.subset_dp import MAX_LABELS, cost_estimate
 from permvi.inference.sparse.beliefs import log_bethe, propagate, scale_to_marginals
 from permvi.inference.sparse.chains import ChainsResult, run_chains
-from permvi.inference.sparse.components import Component, best_matching, split, used_pairs
-from permvi.inference.sparse.problem import SparseProblem
+from permvi.inference.sparse.problem import (
+    Component,
+    SparseProblem,
+    best_matching,
+    split,
+    used_pairs,
+)
+from permvi.problem.unmatched import build_weights
 
 # What all exact parts together may take.
 _EXACT_SECONDS = 10.0
@@ -44,9 +50,9 @@ class SparseOptions:
         if isinstance(self.max_size, bool) or not 0 <= self.max_size <= MAX_LABELS:
             raise ValueError(f"max_size must be in 0..{MAX_LABELS}, got {self.max_size!r}.")
         for name in ("num_chains", "num_draws"):
-            positive_int(name, getattr(self, name))
+            whole(name, getattr(self, name))
         if self.num_steps is not None:
-            positive_int("num_steps", self.num_steps)
+            whole("num_steps", self.num_steps)
 
 
 class SparseResult(NamedTuple):

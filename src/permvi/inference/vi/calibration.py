@@ -18,13 +18,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from permvi import _choices
-from permvi.distributions._arguments import positive_int
-from permvi.inference.problem import Problem
+from permvi import _checks
+from permvi._checks import whole
 from permvi.inference.vi.families import FAMILIES
 from permvi.inference.vi.options import VIOptions
-from permvi.inference.vi.result import VIResult
-from permvi.inference.vi.run import run_vi_batch
+from permvi.inference.vi.run import VIResult, run_vi_batch
+from permvi.problem.problem import Problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +93,10 @@ def calibrate(
     Returns:
         The choice, which prints as a sentence, and the table of trials.
     """
-    _choices.one_of("family", family, FAMILIES)
+    _checks.one_of("family", family, FAMILIES)
     base = base or VIOptions.calibrated(family).replace(num_restarts=1)
     if candidates is None:
-        num = positive_int("num_candidates", num_candidates)
+        num = whole("num_candidates", num_candidates)
         seed = np.asarray(jax.random.bits(rng_key)).item()
         candidates = [base, *_random_candidates(family, base, num - 1, seed)]
     if not candidates:

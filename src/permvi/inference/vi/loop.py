@@ -12,13 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from permvi.inference.vi.objective import (
-    Config,
-    Numbers,
-    last_stage,
-    make_svi,
-    stage_at,
-)
+from permvi.inference.vi.objective import Config, Numbers, last_stage, make_svi, stage_at
 from permvi.inference.vi.prepare import RelaxedProblem
 
 Progress = Callable[[int, int, float], None]

@@ -1,19 +1,42 @@
-r"""How parameters move: by Adam, or by mirror ascent.
+"""Schedules: how a temperature or a learning rate moves from its start to its end.
 
-Adam gives every entry of a parameter a step size of its own, so that entries with little evidence
-move as fast as those with much. Where weak evidence misleads, as it does while other latents are
-not known yet, *mirror ascent* is better. The logarithm of M follows the gradient of the ELBO in the
-mean matrix, :math:`\log M \leftarrow \log M + \eta\, \partial L / \partial \bar X`, which is the
-natural gradient of an entropic mirror map (Beck and Teboulle 2003), and all entries of a matrix, or
-of a latent, share one step size: that of Adam with the mean of its second moments.
+Each is a plain function of the fraction of the way, in [0, 1], and of the two ends. All arguments
+may be traced, so that other numbers compile nothing.
 """
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from optax import tree_utils
+
+Number = jax.Array | float
+Schedule = Callable[[Number, Number, Number], jax.Array]
+
+
+def constant(fraction: Number, start: Number, end: Number) -> jax.Array:
+    """The end value throughout."""
+    return jnp.broadcast_to(jnp.asarray(end), jnp.shape(fraction))
+
+
+def exponential(fraction: Number, start: Number, end: Number) -> jax.Array:
+    """``start^(1-f) end^f``: a straight line on a logarithmic scale."""
+    return jnp.exp((1 - fraction) * jnp.log(start) + fraction * jnp.log(end))
+
+
+def cosine(fraction: Number, start: Number, end: Number) -> jax.Array:
+    """Half a cosine: slow at both ends, fastest in the middle."""
+    return end + (start - end) * (0.5 + 0.5 * jnp.cos(jnp.pi * fraction))
+
+
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+    {"constant": constant, "exponential": exponential, "cosine": cosine}
+)
+"""By the names that `VIOptions` takes."""
+
 
 OPTIMISERS = ("adam", "mirror")
 """The names that `VIOptions` takes."""

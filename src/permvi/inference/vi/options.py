@@ -4,11 +4,10 @@ import dataclasses
 import math
 from typing import Any, Self
 
-from permvi import _choices
-from permvi.distributions._arguments import positive_int
+from permvi import _checks
+from permvi._checks import whole
 from permvi.inference.vi.families import FAMILIES
-from permvi.inference.vi.optimisers import OPTIMISERS
-from permvi.inference.vi.schedules import SCHEDULES
+from permvi.inference.vi.optimisers import OPTIMISERS, SCHEDULES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,12 +70,12 @@ class VIOptions:
         for name in ("tempering", "anneal_fraction"):
             _positive(name, getattr(self, name), largest=1.0)
         for name in ("num_steps", "num_samples", "num_restarts", "chunk_size", "num_draws"):
-            positive_int(name, getattr(self, name))
+            whole(name, getattr(self, name))
         if self.patience is not None:
-            positive_int("patience", self.patience)
+            whole("patience", self.patience)
         for name in ("temperature_schedule", "learning_rate_schedule"):
-            _choices.one_of(name, getattr(self, name), SCHEDULES)
-        _choices.one_of("optimiser", self.optimiser, OPTIMISERS)
+            _checks.one_of(name, getattr(self, name), SCHEDULES)
+        _checks.one_of("optimiser", self.optimiser, OPTIMISERS)
         if not (_is_number(self.start_spread) and 0 <= self.start_spread < math.inf):
             raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r}.")
         _check_bounds(self.scale_bounds)
@@ -88,7 +87,7 @@ class VIOptions:
         The pilots were 80 matching problems of 6 points with noise .1, .25, .5 and .75, scored by
         the error of the marginals; 50 settings of each family were tried.
         """
-        _choices.one_of("family", family, FAMILIES)
+        _checks.one_of("family", family, FAMILIES)
         return cls(**_CALIBRATED[family])
 
     @classmethod
@@ -107,7 +106,7 @@ class VIOptions:
         The paper calibrated temperature and prior width and does not state them; one half is used
         for both.
         """
-        _choices.one_of("family", family, FAMILIES)
+        _checks.one_of("family", family, FAMILIES)
         return cls(
             temperature=0.5,
             prior_width=0.5,
@@ -127,7 +126,7 @@ class VIOptions:
 
     def check_family(self, family: str) -> None:
         """Refuse temperatures and optimisers that the family does not have."""
-        _choices.one_of("family", family, FAMILIES)
+        _checks.one_of("family", family, FAMILIES)
         if self.optimiser == "mirror" and FAMILIES[family].mirrored is None:
             raise ValueError(f"optimiser must be 'adam' for {family}, got 'mirror'.")
         largest = FAMILIES[family].max_temperature

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi import assignment
-from permvi.inference.partial import complete, is_partial
-from permvi.inference.problem import Problem
 from permvi.inference.vi.families import FAMILIES
+from permvi.problem.problem import Problem
+from permvi.problem.unmatched import complete
 
 
 @jax.tree_util.register_dataclass
@@ -80,7 +80,7 @@ def prepare(problem: Problem, family: str) -> RelaxedProblem:
             f"problem must have a log density that JAX can differentiate in X for {family}, got "
             "one that is only known on permutations or is no JAX function; try method='mcmc'."
         )
-    if is_partial(problem) and not FAMILIES[family].masks:
+    if problem.is_partial and not FAMILIES[family].masks:
         raise ValueError(
             f"problem must match every item for {family}, got a partial matching problem; "
             "try method='rounding' or 'exact'."
@@ -91,8 +91,8 @@ def prepare(problem: Problem, family: str) -> RelaxedProblem:
         )
     mask = None if problem.mask is None else np.asarray(problem.mask)
     row_alone, col_alone = None, None
-    if is_partial(problem):
-        row_alone, col_alone = _alone(problem)
+    if problem.is_partial:
+        row_alone, col_alone = (np.asarray(part, np.float64) for part in problem.unmatched)
         mask = _partial_mask(mask, row_alone, col_alone)
         row_alone, col_alone = (np.where(np.isinf(a), 0.0, a) for a in (row_alone, col_alone))
     elif mask is not None:
@@ -115,20 +115,6 @@ def _square_mask(mask: np.ndarray, shape: tuple[int, int]) -> Any:
     size = max(shape)
     padding = [(0, 0)] * (mask.ndim - 2) + [(0, size - length) for length in shape]
     return assignment.prune_mask(np.pad(mask, padding, constant_values=True))
-
-
-def _alone(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """(..., n) and (..., m) log weights of staying unmatched; a side without any has to match.
-
-    Unless that is the longer side: its surplus is left over at no cost.
-    """
-    n, m = problem.shape
-    row, col = problem.row_unmatched, problem.col_unmatched
-    if row is None:
-        row = np.full((*np.asarray(col).shape[:-1], n), 0.0 if n > m else -np.inf)
-    if col is None:
-        col = np.full((*np.asarray(row).shape[:-1], m), 0.0 if m > n else -np.inf)
-    return np.asarray(row, np.float64), np.asarray(col, np.float64)
 
 
 def _partial_mask(mask: np.ndarray | None, row: np.ndarray, col: np.ndarray) -> np.ndarray:

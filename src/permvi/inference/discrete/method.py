@@ -1,0 +1,209 @@
+"""Methods "sequential" and "stick_breaking_discrete": families with exact probabilities."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from permvi import metrics
+from permvi.inference.discrete.correction import total_variation_error
+from permvi.inference.discrete.law import FamilyLaw
+from permvi.inference.discrete.options import DiscreteOptions
+from permvi.inference.discrete.run import DiscreteResult, run_discrete, run_discrete_batch
+from permvi.inference.exact.method import count_all
+from permvi.inference.method import Context, Method, MethodInfo, alike, option_names
+from permvi.inference.rao_blackwell import conditional, with_marginals
+from permvi.inference.vi import run_vi
+from permvi.posterior import Posterior, diagnose
+from permvi.posterior.diagnostics import EXACT_REASONS
+from permvi.problem.evaluation import Evaluate, as_perms, log_densities
+from permvi.problem.prepare import Prepared
+
+_KINDS = {"sequential": None, "stick_breaking_discrete": "stick_breaking"}
+_SIGNALS = (
+    "ess_per_draw", "sampling_error_by_row", "missed_mass", "elbo_trace", "evidence_gap"
+)  # fmt: skip
+_ADVICE = "try more components or method='mcmc'"
+# Least probability of a pair in a relaxed fit that training starts from.
+_LEAST = 1e-6
+
+
+def run(prepared: Prepared, context: Context) -> Posterior:
+    """Fit one problem."""
+    options = _options(context)
+    marginals, extra = None, 0
+    if options.warm_start == "rounding":
+        relaxed = run_vi(prepared.problem, context.rng_key, "rounding")
+        extra = relaxed.num_evaluations
+        best = relaxed.marginals[relaxed.best_restart]
+        marginals = np.log(np.maximum(best, _LEAST)).reshape(-1, *prepared.problem.shape)
+    results = [
+        run_discrete(
+            prepared.problem,
+            key,
+            _evaluate(prepared),
+            _KINDS[context.method],
+            options,
+            marginals,
+            context.step,
+        )
+        for key in jax.random.split(context.rng_key, options.num_fits)
+    ]
+    extra += sum(result.seen.num_evaluations for result in results)
+    return _best(prepared, [_posterior(prepared, result) for result in results], extra)
+
+
+def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
+    """Fit linear problems of one shape in one vmapped call; None if they are not that."""
+    problems = [prepared.problem for prepared in batch]
+    options = _options(context)
+    linear = all(problem.scores is not None and problem.traceable for problem in problems)
+    single = options.warm_start != "rounding" and options.num_fits == 1
+    if not linear or not single or not alike(problems):
+        return None
+    evaluates = [_evaluate(prepared) for prepared in batch]
+    results = run_discrete_batch(
+        problems, context.rng_key, evaluates, _KINDS[context.method], options, context.step
+    )
+    return [_posterior(prepared, result) for prepared, result in zip(batch, results, strict=True)]
+
+
+def _options(context: Context) -> DiscreteOptions:
+    options = DiscreteOptions(**context.options)
+    if _KINDS[context.method] is not None and options.family != "auto":
+        raise ValueError(
+            f"family is an option of method 'sequential', got {options.family!r} with "
+            f"{context.method!r}."
+        )
+    return options
+
+
+def _evaluate(prepared: Prepared) -> Evaluate:
+    problem = prepared.problem
+    return lambda choices: log_densities(problem, np.asarray(as_perms(choices, problem)))
+
+
+def _best(prepared: Prepared, fits: Sequence[Posterior], num_evaluations: int) -> Posterior:
+    """The fit that states the smallest error, with how far the others are from it beyond that."""
+    errors = [_stated_error(fit) for fit in fits]
+    best = int(np.argmin([error.mean() for error in errors]))
+    chosen = dataclasses.replace(fits[best], num_evaluations=num_evaluations)
+    others = [k for k in range(len(fits)) if k != best]
+    if not others:
+        return chosen
+    by_row = np.max(
+        [
+            metrics.total_variation_per_row(
+                fits[k].marginals,
+                chosen.marginals,
+                fits[k].p_unmatched_rows,
+                chosen.p_unmatched_rows,
+            )
+            - np.hypot(errors[k], errors[best])
+            for k in others
+        ],
+        axis=0,
+    )
+    found = chosen.diagnostics
+    judged = diagnose(
+        exact=found.reasons == EXACT_REASONS,
+        row_labels=prepared.labels[0],
+        advice=_ADVICE,
+        disagreement_by_row=np.maximum(by_row, 0.0),
+        **{name: getattr(found, name) for name in _SIGNALS},
+    )
+    return dataclasses.replace(chosen, diagnostics=judged)
+
+
+def _stated_error(fit: Posterior) -> np.ndarray:
+    """(n,) or (S, n) the sampling error of a fit, zero where it states none."""
+    stated = fit.diagnostics.sampling_error_by_row
+    return np.zeros(fit.mode.shape) if stated is None else stated
+
+
+def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
+    weighted, seen = result.weighted, result.seen
+    if not (weighted.log_densities > -np.inf).any():
+        raise ValueError("the log density must be finite for some matching, got -inf for all seen.")
+    mode = np.asarray(as_perms(seen.choices[np.argmax(seen.values)], prepared.problem))
+    corrected = result.recipe.correction != "none"
+    # Every matching was evaluated and counts in full.
+    complete = not weighted.variances.any() and len(seen) >= count_all(prepared.problem)
+    draws, finer = prepared.restore(weighted.perms), None
+    if corrected and not complete:
+        shares = np.exp(weighted.log_weights - np.logaddexp.reduce(weighted.log_weights))
+        finer = conditional(prepared, draws, shares, weighted.variances)
+    if finer is None:
+        errors = prepared.in_all_rows(total_variation_error(weighted, prepared.problem.shape[1]))
+    else:
+        errors = finer.sampling_error_by_row
+    diagnostics = diagnose(
+        exact=corrected and complete,
+        row_labels=prepared.labels[0],
+        advice=_ADVICE,
+        ess_per_draw=weighted.ess_per_draw,
+        # Without correction the draws are those of the family, whose bias no error tells.
+        sampling_error_by_row=errors if corrected else None,
+        missed_mass=result.missed_mass,
+        elbo_trace=result.elbo_trace,
+        evidence_gap=_gap(result) if corrected else None,
+    )
+    posterior = Posterior.from_draws(
+        draws,
+        weighted.log_weights,
+        shape=prepared.model.shape,
+        mode=prepared.restore(mode),
+        log_evidence=weighted.log_evidence if corrected else _elbo(result),
+        log_evidence_kind="estimate" if corrected else "bound",
+        log_evidence_se=weighted.log_evidence_se if corrected else None,
+        diagnostics=diagnostics,
+        num_evaluations=seen.num_evaluations,
+    )
+    law = FamilyLaw(result.family, prepared.reduction, draws, weighted.log_weights)
+    return with_marginals(dataclasses.replace(posterior, law=law), finer)
+
+
+def _elbo(result: DiscreteResult) -> float:
+    """The exact discrete ELBO of the fitted family, estimated with its draws."""
+    weighted = result.weighted
+    return float(np.mean(weighted.log_densities - weighted.log_q))
+
+
+def _gap(result: DiscreteResult) -> float | None:
+    """How far the log evidence is above the ELBO at the end of training."""
+    tail = result.elbo_trace[-max(1, len(result.elbo_trace) // 10) :]
+    return None if len(tail) == 0 else float(result.weighted.log_evidence - tail.mean())
+
+
+_OPTIONS = option_names(DiscreteOptions)
+METHODS = {
+    "sequential": Method(
+        MethodInfo(
+            name="sequential",
+            needs="any density on permutations",
+            gives="everything, with exact probabilities of its own and an evidence estimate",
+            masks=True,
+            partial=True,
+            cost="O(n^3) per draw; 10,000 evaluations, or 40,000 if not linear",
+            reference="Williams 1992; Kool et al. 2019, 2020",
+        ),
+        options=_OPTIONS,
+        run=run,
+        run_many=run_many,
+    ),
+    "stick_breaking_discrete": Method(
+        MethodInfo(
+            name="stick_breaking_discrete",
+            needs="any density on permutations",
+            gives="everything, with exact probabilities of its own and an evidence estimate",
+            masks=True,
+            partial=True,
+            cost="O(n^2) per draw; 10,000 evaluations, or 40,000 if not linear",
+            reference="Linderman et al. 2018, at temperature zero",
+        ),
+        options=_OPTIONS,
+        run=run,
+        run_many=run_many,
+    ),
+}

@@ -1,0 +1,146 @@
+"""Permutations of all subjects and the weights that they share, ready to move in turn."""
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from permvi.inference.dynamics import swap_kernels
+from permvi.inference.dynamics.evidence import Scales, by_label
+from permvi.inference.dynamics.regression import SharedRegression
+
+KINDS = ("swap", "cycle")
+# Of the proposals where there is a mask: walks along cycles, without which some matchings might
+# never be reached, but which cost more than swaps and are seldom taken.
+_SHARE_OF_CYCLES = 0.05
+# Swaps that gain less than this, in nats, are not worth a step uphill.
+_LEAST_GAIN = 1e-9
+
+
+class JointState:
+    """Permutations (J, m) and weights (E,), at their mean given the permutations to begin with.
+
+    Args:
+        problem: The statistics.
+        perms: (J, m) the labels of the rows.
+        scales: The variances.
+
+    Attributes:
+        num_evaluations: How many regressions and differences of log densities were computed.
+        proposed: (2,) how many proposals of each of `KINDS` there were.
+        taken: (2,) how many of them were taken.
+    """
+
+    def __init__(self, problem: SharedRegression, perms: np.ndarray, scales: Scales) -> None:
+        self._problem, self._scales = problem, scales
+        self._edges = np.nonzero(problem.support)
+        W = np.zeros((problem.size, problem.size))
+        self._system = swap_kernels.System(
+            W, problem.support, *problem.inputs, *problem.touched, scales.noise
+        )
+        self._subjects = [self._subject(j, perm) for j, perm in enumerate(perms)]
+        self._cycles = not problem.mask.all()
+        self.num_evaluations = 0
+        self.proposed, self.taken = np.zeros((2, 2), np.int64)
+        self.regress()
+
+    def _subject(self, j: int, perm: np.ndarray) -> swap_kernels.Subject:
+        problem = self._problem
+        choice = problem.mask[j].sum(axis=1) > 1
+        pairs = np.argwhere(problem.mask[j] & choice[:, None])
+        return swap_kernels.Subject(
+            C0=problem.C0[j],
+            C1=problem.C1[j],
+            recorded=problem.recorded[j],
+            prior=problem.prior[j],
+            mask=problem.mask[j],
+            pairs=pairs,
+            pairs_start=np.searchsorted(pairs[:, 0], np.arange(problem.size + 1)),
+            labels=perm.astype(np.int64),
+            rows=np.argsort(perm),
+            U=np.zeros((problem.size, problem.size)),
+        )
+
+    @property
+    def perms(self) -> np.ndarray:
+        """(J, m) the labels of the rows."""
+        return np.stack([subject.labels for subject in self._subjects])
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(E,) W on the edges of the support, row by row."""
+        return self._system.W[self._edges]
+
+    @property
+    def table(self) -> np.ndarray:
+        """(m, m) W, zero off the support."""
+        return self._system.W.copy()
+
+    @property
+    def log_density(self) -> float:
+        """Log density of recordings, permutations and weights together."""
+        (to, come), W, variance = self._edges, self.weights, self._scales.weight
+        total = -(W**2).sum() / variance - len(W) * np.log(2 * np.pi * variance)
+        for subject in self._subjects:
+            h, k = subject.rows[to], subject.rows[come]
+            terms = W * (2 * subject.C1[h, k] - subject.U[to, k])
+            total += terms[subject.recorded[h]].sum() / self._scales.noise
+        return float(total / 2 + self._log_prior()) + self._constant
+
+    @property
+    def _constant(self) -> float:
+        """What depends neither on permutations nor on weights."""
+        noise, problem = self._scales.noise, self._problem
+        return -0.5 * float(
+            problem.squares.sum() / noise + problem.count * np.log(2 * np.pi * noise)
+        )
+
+    def _log_prior(self) -> float:
+        prior = np.take_along_axis(self._problem.prior, self.perms[..., None], axis=-1)
+        return float(prior.sum())
+
+    def regress(self, rng: np.random.Generator | None = None) -> float:
+        """Draw the weights given the permutations, or set them to their mean without a generator.
+
+        Returns:
+            Log density of recordings and permutations, the weights integrated out.
+        """
+        problem, rows = self._problem, np.stack([subject.rows for subject in self._subjects])
+        K0, K1 = by_label(problem, rows)
+        present = np.take_along_axis(problem.recorded, rows, axis=1)
+        if problem.complete:
+            K0, K1, present = K0.sum(axis=0)[None], K1.sum(axis=0)[None], present[:1]
+        num_edges = len(problem.inputs[0])
+        normals = np.zeros(num_edges) if rng is None else rng.standard_normal(num_edges)
+        drawn = np.empty(num_edges)
+        evidence = swap_kernels.draw_weights(
+            K0, K1, present, *problem.inputs, *self._scales.regression, normals, drawn
+        )
+        self.num_evaluations += 1
+        self._system.W[self._edges] = drawn
+        table = csr_array((drawn, *problem.inputs), shape=problem.support.shape)
+        for subject in self._subjects:
+            subject.U[:] = table @ subject.C0[subject.rows]
+        return float(evidence) + self._log_prior() + self._constant
+
+    def swap(self, num_per_row: int, rng: np.random.Generator) -> None:
+        """Metropolis steps given the weights, so many for each row that has a choice."""
+        for subject in self._subjects:
+            total = num_per_row * len(np.unique(subject.pairs[:, 0]))
+            cycles = int(np.ceil(_SHARE_OF_CYCLES * total)) if self._cycles else 0
+            wanted = total - cycles, cycles
+            computed, *taken = swap_kernels.metropolis(self._system, subject, *wanted, rng)
+            self.num_evaluations += computed
+            self.proposed += wanted
+            self.taken += taken
+
+    def climb(self, j: int) -> int:
+        """Swaps of subject j that raise the log density, until none does: how many there were."""
+        computed, taken = swap_kernels.climb(self._system, self._subjects[j], _LEAST_GAIN)
+        self.num_evaluations += computed
+        return int(taken)
+
+    def move(self, j: int, perm: np.ndarray) -> None:
+        """Replace the permutation (m,) of subject j by another."""
+        subject = self._subjects[j]
+        subject.labels[:], subject.rows[:] = perm, np.argsort(perm)
+        table = csr_array(self._system.W)
+        subject.U[:] = table @ subject.C0[subject.rows]

@@ -1,0 +1,134 @@
+"""The methods for models of shared dynamics: `collapsed`, and their own `map`, `mcmc` and so on.
+
+Models of this kind have a latent, the weights that their subjects share. Method "collapsed"
+integrates it out; "map" and "mcmc" treat it together with the permutations; "rounding" and "naive"
+are the relaxed methods with settings that suit hundreds of neurons.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from permvi.inference import registry
+from permvi.inference.dynamics import collapsed_method, shared
+from permvi.inference.dynamics.alternation import alternate
+from permvi.inference.dynamics.edges import posterior_beliefs
+from permvi.inference.dynamics.evidence import State
+from permvi.inference.dynamics.gibbs import run_gibbs
+from permvi.inference.map import MapOptions
+from permvi.inference.map.method import is_the_only_one, search_diagnostics, starts_of
+from permvi.inference.mcmc import MCMCOptions
+from permvi.inference.mcmc.method import posterior_of
+from permvi.inference.method import Context, Method
+from permvi.inference.vi import VIOptions
+from permvi.inference.vi.method import run_with
+from permvi.posterior import Latent, Posterior
+from permvi.problem.prepare import Prepared
+
+# The option that shows a function the state of a fit as it goes.
+_OBSERVE = "observe"
+# A restart of "map" takes seconds.
+_RESTARTS = 4
+# A step of "mcmc" is a sweep over all rows and all weights.
+_CHAINS = {"num_chains": 4, "swaps_per_proposal": 10, "num_draws": 1000}
+_ADVICE = "try more steps, or method='collapsed'"
+# Hundreds of neurons and thousands of weights take long enough with one sample of the gradient.
+_NAIVE = {"num_steps": 200, "num_samples": 1, "num_restarts": 1, "num_draws": 100}
+
+
+def run_map(prepared: Prepared, context: Context) -> Posterior:
+    """Search the best permutations and weights together, see `alternate`.
+
+    Options are those of method "map", with 4 restarts by default; ``max_iter`` is the most
+    alternations, and ``max_evaluations`` ends them. The evidence is that of the matching, the
+    weights integrated out; the weights come with their spread given the rest. ``observe`` is a
+    function that is called with the best permutations, (1, n) or (1, J, n), and weights, (1, E),
+    after every alternation.
+    """
+    settings = {"num_restarts": _RESTARTS, **context.options}
+    observe = shared.observer(prepared, settings.pop(_OBSERVE, None))
+    given = starts_of(prepared, settings.pop("start", None))
+    problem, scales, *_ = shared.dynamics_of(prepared, context.method)
+    starts = None if given is None else shared.inner(problem.mask, prepared.restore(given))
+    rng = np.random.default_rng(context.seed)
+    result = alternate(
+        problem, scales, rng, MapOptions(**settings), starts=starts, observe=observe
+    ).found
+    state = State(problem, result.perm, scales)
+    beliefs, at = posterior_beliefs(problem, *state.statistics, scales), np.nonzero(problem.support)
+    alone = is_the_only_one(prepared)
+    return Posterior.from_draws(
+        shared.outer(prepared, result.perm)[None],
+        shape=prepared.model.shape,
+        latents={shared.LATENT: Latent(beliefs.mean[at], np.sqrt(beliefs.variance[at]))},
+        log_evidence=state.log_evidence,
+        log_evidence_kind="exact" if alone else "bound",
+        diagnostics=search_diagnostics(result, alone=alone),
+        num_evaluations=result.num_evaluations + 1,
+    )
+
+
+def run_mcmc(prepared: Prepared, context: Context) -> Posterior:
+    """Sample the permutations together with the weights that they share, see `run_gibbs`.
+
+    Options are those of method "mcmc": a step is a sweep over all rows, with 10 swaps for each, and
+    all weights. By default there are 4 chains of 400 steps and at most 1000 draws. ``observe`` is a
+    function that is called with the permutations, (C, n) or (C, J, n), and the weights, (C, E), of
+    all chains after every record.
+    """
+    problem, scales, *_ = shared.dynamics_of(prepared, context.method)
+    given = {**_CHAINS, **context.options}
+    observe = shared.observer(prepared, given.pop(_OBSERVE, None))
+    proposal = given.pop("proposal", "none")
+    if proposal not in ("auto", "none"):
+        raise ValueError(f"proposal must be 'none' for shared dynamics, got {proposal!r:.60}.")
+    options = MCMCOptions(**given)
+    if options.num_temperatures > 1:
+        raise ValueError(
+            f"num_temperatures must be 1 for shared dynamics, got {options.num_temperatures}."
+        )
+    rng, start, spent = np.random.default_rng(context.seed), None, 0
+    if options.start == "map":
+        found = alternate(problem, scales, rng, MapOptions(num_restarts=1)).found
+        start, spent = found.perm, found.num_evaluations
+    result = run_gibbs(
+        problem, scales, rng, options, start=start, on_progress=context.step, observe=observe
+    )
+    chains = dataclasses.replace(
+        result.chains,
+        draws=shared.outer(prepared, result.chains.draws),
+        mode=shared.outer(prepared, result.chains.mode),
+    )
+    # Known neurons are among the draws, so there is nothing to be put back.
+    whole = dataclasses.replace(prepared, reduction=None)
+    posterior = posterior_of(whole, chains, spent, options, _ADVICE)
+    weights = Latent.from_draws(np.concatenate(result.weights))
+    return dataclasses.replace(posterior, latents={shared.LATENT: weights})
+
+
+def run_rounding(prepared: Prepared, context: Context) -> Posterior:
+    """Fit relaxed permutations and weights, with settings found on simulated worms."""
+    return run_with(VIOptions.dynamics().replace(**context.options), prepared, context)
+
+
+def run_naive(prepared: Prepared, context: Context) -> Posterior:
+    """Fit independent rows and weights, with few steps and samples."""
+    options = {**_NAIVE, **context.options}
+    return registry.method("naive").run(prepared, context._replace(options=options))
+
+
+def _variant(name: str, run: object, *options: str) -> Method:
+    """Return a general method with another engine, and further options."""
+    general = registry.method(name)
+    return dataclasses.replace(
+        general, run=run, run_many=None, options=(*general.options, *options), latents=True
+    )
+
+
+METHODS = {
+    **collapsed_method.METHODS,
+    "map": _variant("map", run_map, _OBSERVE),
+    "mcmc": _variant("mcmc", run_mcmc, _OBSERVE),
+    "rounding": _variant("rounding", run_rounding),
+    "naive": _variant("naive", run_naive),
+}

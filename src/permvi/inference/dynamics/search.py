@@ -1,0 +1,267 @@
+"""From a start to a local optimum of the exact evidence: match, match again jointly, then move."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from permvi.inference.dynamics.edges import Beliefs, Edges, posterior_beliefs, prior_beliefs
+from permvi.inference.dynamics.evidence import State, by_label
+from permvi.inference.dynamics.matching import PairScores, climb, frank_wolfe, pair_scores
+from permvi.inference.dynamics.moves import Moves, differences
+from permvi.inference.dynamics.regression import Scales, SharedRegression
+from permvi.problem.unmatched import random_assignments
+
+_MAX_SWEEPS = 3
+# Moves whose approximate gain is below these, in nats, are not plausible.
+_SWAP_FLOOR = -30.0
+_RELABEL_FLOOR = -60.0
+# Those of one subject below this are hardly ever uphill: approximate gains are 2 nats off.
+_ASCENT_FLOOR = -12.0
+_LEAST_GAIN = 1e-9
+# The most moves that one round tries, and after how many evidences no other round begins.
+_MAX_MOVES = 4000
+_MAX_EVALUATIONS = 10000
+
+
+def search(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    scales: Scales,
+    starts: np.ndarray,
+    *,
+    learn_weight: bool,
+    learn_noise: bool,
+) -> State:
+    """The local optimum above doubly stochastic starts (J, m, m), and its own scales.
+
+    Its ``num_evaluations`` counts gradients of the matchings too.
+    """
+    perms, spent = _match_each(problem, edges, prior_beliefs(problem, scales), starts)
+    if problem.num_subjects > 1:
+        spent += _match_jointly(problem, edges, scales, starts, perms)
+    state = State(problem, perms, scales)
+    state.num_evaluations += spent
+    state.learn_scales(weight=learn_weight, noise=learn_noise)
+    ascend(state, edges)
+    state.learn_scales(weight=learn_weight, noise=learn_noise)
+    return state
+
+
+def _match_each(
+    problem: SharedRegression, edges: Sequence[Edges], beliefs: Beliefs, starts: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Each subject on its own, (J, m)."""
+    found, spent = [], 0
+    for j in range(problem.num_subjects):
+        scores = pair_scores(edges[j], beliefs, problem.prior[j])
+        perm, steps = frank_wolfe(scores, starts[j], problem.mask[j])
+        found.append(climb(scores, perm, problem.mask[j]))
+        spent += steps
+    return np.stack(found), spent
+
+
+def _match_jointly(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    scales: Scales,
+    starts: np.ndarray,
+    perms: np.ndarray,
+) -> int:
+    """Match each subject, in place, given what the others say about the weights.
+
+    The one that fits worst goes first, both from its start and from where it is.
+    """
+    spent = 0
+    for _ in range(_MAX_SWEEPS):
+        fits = cavity_scores(problem, edges, scales, perms)
+        order = np.argsort([scores.value(perm) for scores, perm in zip(fits, perms, strict=True)])
+        changed = False
+        for j in order:
+            [scores] = cavity_scores(problem, edges, scales, perms, [j])
+            tried = []
+            for start in (starts[j], perms[j]):
+                perm, steps = frank_wolfe(scores, start, problem.mask[j])
+                tried.append(climb(scores, perm, problem.mask[j]))
+                spent += steps
+            best = max(tried, key=scores.value)
+            if scores.value(best) > scores.value(perms[j]) + _LEAST_GAIN:
+                perms[j], changed = best, True
+        if not changed:
+            break
+    return spent
+
+
+def cavity_scores(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    scales: Scales,
+    perms: np.ndarray,
+    subjects: Iterable[int] | None = None,
+) -> list[PairScores]:
+    """Pair scores of each subject under the weights' posterior given all other subjects.
+
+    Args:
+        problem: The statistics.
+        edges: Estimates of all subjects.
+        scales: The variances.
+        perms: (J, m) where the subjects are.
+        subjects: Whose scores; all by default.
+    """
+    if problem.num_subjects == 1:
+        return [pair_scores(edges[0], prior_beliefs(problem, scales), problem.prior[0])]
+    rows = np.argsort(perms, axis=1)
+    K0, K1 = by_label(problem, rows)
+    present = np.take_along_axis(problem.recorded, rows, axis=1)
+    found = []
+    for j in range(problem.num_subjects) if subjects is None else subjects:
+        others = np.arange(problem.num_subjects) != j
+        statistics = K0[others], K1[others], present[others]
+        if problem.complete:
+            first, second, here = statistics
+            statistics = first.sum(axis=0)[None], second.sum(axis=0)[None], here[:1]
+        beliefs = posterior_beliefs(problem, *statistics, scales)
+        found.append(pair_scores(edges[j], beliefs, problem.prior[j]))
+    return found
+
+
+def plausible_moves(
+    state: State, edges: Sequence[Edges], scores: Sequence[PairScores] | None = None
+) -> tuple[Moves, np.ndarray]:
+    """Moves worth an exact evaluation, best first, and their scores.
+
+    Swaps of two labels in one subject by its pair scores given the others; with several subjects
+    also exchanges of two labels in all of them, by the sum of the scores given none.
+
+    Args:
+        state: Where to move from.
+        edges: Estimates of all subjects.
+        scores: What `cavity_scores` finds there, if that is known.
+    """
+    problem, perms = state.problem, state.perms
+    moves, scored = [], []
+    for j, of_subject in enumerate(scores or cavity_scores(problem, edges, state.scales, perms)):
+        gains = _by_label(of_subject, perms[j], problem.mask[j], problem.recorded[j])
+        a, b = np.nonzero(np.triu(gains > _SWAP_FLOOR, 1))
+        moves.append(np.column_stack([np.full(len(a), j), a, b]))
+        scored.append(gains[a, b])
+    if problem.num_subjects > 1:
+        beliefs = prior_beliefs(problem, state.scales)
+        total = np.zeros((problem.size, problem.size))
+        some = np.zeros(total.shape, bool)
+        for j in range(problem.num_subjects):
+            unconditional = pair_scores(edges[j], beliefs, problem.prior[j])
+            gains = _by_label(unconditional, perms[j], problem.mask[j], problem.recorded[j])
+            total += np.where(np.isfinite(gains), gains, 0.0)
+            some |= np.isfinite(gains)
+        a, b = np.nonzero(np.triu(some & (total > _RELABEL_FLOOR), 1))
+        moves.append(np.column_stack([np.full(len(a), -1), a, b]))
+        scored.append(total[a, b])
+    exchanges, gains = np.concatenate(moves), np.concatenate(scored)
+    order = np.argsort(-gains, kind="stable")[:_MAX_MOVES]
+    return Moves.single(exchanges[order]), gains[order]
+
+
+def _by_label(
+    scores: PairScores, perm: np.ndarray, mask: np.ndarray, recorded: np.ndarray
+) -> np.ndarray:
+    """(m, m) gains of exchanging two labels of a subject, -inf where that is not to be tried.
+
+    The mask may forbid it; and rows without a recording are all the same.
+    """
+    allowed = mask[:, perm]
+    allowed = allowed & allowed.T & (recorded | recorded[:, None])
+    gains = np.where(allowed, scores.swap_gains(perm), -np.inf)
+    rows = np.argsort(perm)
+    return gains[rows[:, None], rows]
+
+
+def ascend(state: State, edges: Sequence[Edges]) -> None:
+    """Take moves that raise the exact evidence until none does, or too many have been tried."""
+    # Without others a subject's scores are the same wherever it is.
+    alone = state.problem.num_subjects == 1
+    scores = cavity_scores(state.problem, edges, state.scales, state.perms) if alone else None
+    enough = state.num_evaluations + _MAX_EVALUATIONS
+    while state.num_evaluations < enough:
+        moves, scored = plausible_moves(state, edges, scores)
+        moves = Moves.single(
+            moves.exchanges[(scored > _ASCENT_FLOOR) | (moves.exchanges[:, 0] < 0)]
+        )
+        gains = state.walk(moves, np.arange(moves.num), np.full(moves.num, _LEAST_GAIN))
+        state.refresh()
+        if not (gains > _LEAST_GAIN).any():
+            break
+
+
+# Rows of a block: larger ones reach further, smaller ones cost less.
+_SIZES = (30, 60, 100)
+MEAN_SIZE = sum(_SIZES) // len(_SIZES)
+# The random matchings whose mean is a start.
+_CORNERS = 8
+_LEAST_BLOCK_GAIN = 1e-9
+
+
+def rematch_blocks(
+    state: State, edges: Sequence[Edges], rng: np.random.Generator, num_blocks: int
+) -> None:
+    """Improve a state, in place, by matching random blocks of rows anew.
+
+    A better optimum often differs from where swaps end by longer cycles among rows that have labels
+    in common, none of whose swaps gains anything. Frank-Wolfe steps on such rows alone, from a
+    random relaxed matching of theirs, find these at little cost (Shaw 1998 calls this large
+    neighbourhood search). What they change is taken over cycle by cycle where the exact evidence
+    rises.
+
+    Args:
+        state: What to improve.
+        edges: Estimates of all subjects.
+        rng: The source of randomness.
+        num_blocks: How many blocks to try.
+    """
+    problem = state.problem
+    open_rows = [np.flatnonzero(mask.sum(axis=-1) > 1) for mask in problem.mask]
+    subjects = [j for j, rows in enumerate(open_rows) if len(rows) > 1]
+    if not subjects:
+        return
+    scores: PairScores | None = None
+    for _ in range(num_blocks):
+        j = int(rng.choice(subjects))
+        rows = _block(problem.mask[j], open_rows[j], rng)
+        perms = state.perms
+        if scores is None or problem.num_subjects > 1:
+            (scores,) = cavity_scores(problem, edges, state.scales, perms, [j])
+        found = perms.copy()
+        found[j, rows], num_gradients = _rematch(scores, perms[j], rows, problem.mask[j], rng)
+        state.num_evaluations += num_gradients
+        if (found != perms).any():
+            take_over(state, differences([found], perms))
+    ascend(state, edges)
+
+
+def take_over(state: State, cycles: Moves) -> None:
+    """Take the cycles that raise the exact evidence, in place."""
+    state.walk(cycles, np.arange(cycles.num), np.full(cycles.num, _LEAST_BLOCK_GAIN))
+    state.refresh()
+
+
+def _block(mask: np.ndarray, open_rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rows that share labels with a random one, ties broken at random."""
+    shared = mask[open_rows] @ mask[rng.choice(open_rows)].astype(float)
+    order = np.argsort(-shared - rng.random(len(shared)))
+    return np.sort(open_rows[order[: rng.choice(_SIZES)]])
+
+
+def _rematch(
+    scores: PairScores,
+    perm: np.ndarray,
+    rows: np.ndarray,
+    mask: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, int]:
+    """New labels of some rows among those that they have, and the number of gradients."""
+    labels = perm[rows]
+    part = scores.restricted(perm, rows)
+    allowed = mask[np.ix_(rows, labels)]
+    corners = random_assignments(_CORNERS, allowed.shape, allowed, rng)
+    start = (corners[..., None] == np.arange(len(rows))).mean(axis=0)
+    place, num_gradients = frank_wolfe(part, start, allowed)
+    return labels[climb(part, place, allowed)], num_gradients

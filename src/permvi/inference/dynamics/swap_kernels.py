@@ -1,0 +1,255 @@
+r"""Compiled swaps given weights, and draws of weights; importing this imports numba."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from permvi._compiled import REORDERED_SUMS, compiled
+from permvi.inference.dynamics.evidence_kernels import row_evidence
+
+_compile = compiled(fastmath=REORDERED_SUMS)
+
+
+class System(NamedTuple):
+    """The weights that all subjects share.
+
+    Attributes:
+        W: (m, m) zero off the support.
+        support: (m, m) booleans.
+        inputs: (E,) see `SharedRegression.inputs`.
+        start: (m + 1,).
+        touched: See `SharedRegression.touched`.
+        touched_start: (m + 1,).
+        noise: The noise variance.
+    """
+
+    W: np.ndarray
+    support: np.ndarray
+    inputs: np.ndarray
+    start: np.ndarray
+    touched: np.ndarray
+    touched_start: np.ndarray
+    noise: float
+
+
+class Subject(NamedTuple):
+    r"""One subject, and where it is; the last three are changed in place.
+
+    Attributes:
+        C0: (m, m).
+        C1: (m, m).
+        recorded: (m,) booleans.
+        prior: (m, m).
+        mask: (m, m) booleans.
+        pairs: (K, 2) the rows that have a choice with all labels they may have, sorted by row.
+        pairs_start: (m + 1,) where in ``pairs`` each row's begin.
+        labels: (m,) of the rows.
+        rows: (m,) the inverse.
+        U: (m, m) the covariance of row h with what drives label c,
+            :math:`U_{ch} = \sum_b W_{cb} C_0[\text{rows}_b, h]`. With it, an exchange of two labels
+            costs a few operations for each weight that moves.
+    """
+
+    C0: np.ndarray
+    C1: np.ndarray
+    recorded: np.ndarray
+    prior: np.ndarray
+    mask: np.ndarray
+    pairs: np.ndarray
+    pairs_start: np.ndarray
+    labels: np.ndarray
+    rows: np.ndarray
+    U: np.ndarray
+
+
+@_compile
+def draw_weights(
+    K0: np.ndarray,
+    K1: np.ndarray,
+    present: np.ndarray,
+    inputs: np.ndarray,
+    start: np.ndarray,
+    ridge: float,
+    noise: float,
+    normals: np.ndarray,
+    drawn: np.ndarray,
+) -> float:
+    r"""Fill ``drawn``, (E,), with a draw of W given statistics by label.
+
+    With :math:`L L^\top = S + \lambda I`, row by row, a draw is
+    :math:`L^{-\top} (L^{-1} r + \sigma z)`.
+
+    Args:
+        K0: (G, m, m), and so on: see `row_evidence`.
+        K1: (G, m, m).
+        present: (G, m).
+        inputs: (E,).
+        start: (m + 1,).
+        ridge: :math:`\lambda`.
+        noise: :math:`\sigma^2`.
+        normals: (E,) standard normal numbers z; zeros for the mean of W.
+        drawn: (E,) overwritten.
+
+    Returns:
+        The log evidence of the permutations, W integrated out, up to what none of them changes.
+    """
+    most = 0
+    for a in range(start.size - 1):
+        most = max(most, start[a + 1] - start[a])
+    work, total, scale = np.empty((most + 1, most + 1)), 0.0, np.sqrt(noise)
+    for a in range(start.size - 1):
+        first, k = start[a], start[a + 1] - start[a]
+        # Leaves the factor L, and the solution of L u = r in the row below it.
+        total += row_evidence(K0, K1, present, inputs, start, a, ridge, noise, work)
+        for p in range(k - 1, -1, -1):
+            value = work[k, p] + scale * normals[first + p]
+            for q in range(p + 1, k):
+                value -= work[q, p] * drawn[first + q]
+            drawn[first + p] = value / work[p, p]
+    return total
+
+
+@_compile
+def gain_of_exchange(system: System, subject: Subject, a: int, b: int) -> float:
+    r"""What an exchange of the labels a and b of a subject adds to its log density given W.
+
+    Seen by rows, the weights x of a label c become :math:`x + d (e_k - e_i)` where i and k are the
+    rows of a and b and :math:`d = W_{ca} - W_{cb}`.
+    """
+    W, C0, C1, U, rows = system.W, subject.C0, subject.C1, subject.U, subject.rows
+    recorded, prior = subject.recorded, subject.prior
+    i, k = rows[a], rows[b]
+    spread = C0[i, i] + C0[k, k] - 2 * C0[i, k]
+    gain = 0.0
+    for label in (a, b):
+        for place in range(system.touched_start[label], system.touched_start[label + 1]):
+            c = system.touched[place]
+            if label == b and (system.support[c, a] or c == a):
+                continue
+            d = W[c, a] - W[c, b]
+            square = 2 * d * (U[c, k] - U[c, i]) + d * d * spread
+            if c not in (a, b):
+                h = rows[c]
+                if recorded[h]:
+                    gain += 2 * d * (C1[h, k] - C1[h, i]) - square
+                continue
+            # These two labels get another row as well.
+            before, after = (i, k) if c == a else (k, i)
+            form, was, becomes = 0.0, 0.0, d * (C1[after, k] - C1[after, i])
+            for at in range(system.start[c], system.start[c + 1]):
+                weight, h = W[c, system.inputs[at]], rows[system.inputs[at]]
+                form += weight * U[c, h]
+                was += weight * C1[before, h]
+                becomes += weight * C1[after, h]
+            if recorded[before]:
+                gain -= 2 * was - form
+            if recorded[after]:
+                gain += 2 * becomes - form - square
+    return gain / (2 * system.noise) + prior[i, b] + prior[k, a] - prior[i, a] - prior[k, b]
+
+
+@_compile
+def exchange(system: System, subject: Subject, a: int, b: int) -> None:
+    """Exchange the labels a and b of a subject, in place."""
+    C0, U, rows = subject.C0, subject.U, subject.rows
+    i, k = rows[a], rows[b]
+    for label in (a, b):
+        for place in range(system.touched_start[label], system.touched_start[label + 1]):
+            c = system.touched[place]
+            if label == b and (system.support[c, a] or c == a):
+                continue
+            d = system.W[c, a] - system.W[c, b]
+            for h in range(rows.size):
+                U[c, h] += d * (C0[k, h] - C0[i, h])
+    rows[a], rows[b] = k, i
+    subject.labels[i], subject.labels[k] = b, a
+
+
+@_compile
+def _walk(
+    subject: Subject, first: int, rng: np.random.Generator, seen: np.ndarray, cycle: np.ndarray
+) -> int:
+    """Fill ``cycle`` with labels, each row of which takes the next one's: their number, or 0.
+
+    Each row takes one of its other choices, uniformly, and the row that had that is next, until the
+    first row's label is taken. It fails if it comes to another row that it has seen.
+    """
+    seen[:] = False
+    row, length = first, 0
+    while not seen[row]:
+        begin, end = subject.pairs_start[row], subject.pairs_start[row + 1]
+        seen[row] = True
+        cycle[length] = subject.labels[row]
+        length += 1
+        chosen = subject.pairs[begin + int(rng.random() * (end - begin - 1)), 1]
+        if chosen == subject.labels[row]:
+            chosen = subject.pairs[end - 1, 1]
+        row = subject.rows[chosen]
+        if row == first:
+            return length
+    return 0
+
+
+@_compile
+def metropolis(
+    system: System, subject: Subject, num_swaps: int, num_cycles: int, rng: np.random.Generator
+) -> tuple[int, int, int]:
+    """Metropolis steps of one subject given W, in place: swaps, then steps along cycles.
+
+    Both proposals are symmetric, see `permvi.inference.mcmc.moves`: a swap makes one of the allowed
+    pairs, and the probability of a walk depends on no more than the rows that it goes through.
+
+    Returns:
+        How many differences were computed, swaps taken and cycles taken.
+    """
+    pairs, mask, rows, labels = subject.pairs, subject.mask, subject.rows, subject.labels
+    num_differences, num_swapped, num_cycled = 0, 0, 0
+    for _ in range(num_swaps):
+        i, b = pairs[int(rng.random() * len(pairs))]
+        a = labels[i]
+        if a == b or not mask[rows[b], a]:
+            continue
+        num_differences += 1
+        if np.log(1.0 - rng.random()) < gain_of_exchange(system, subject, a, b):
+            exchange(system, subject, a, b)
+            num_swapped += 1
+    seen, cycle = np.empty(rows.size, np.bool_), np.empty(rows.size, np.int64)
+    for _ in range(num_cycles):
+        first = pairs[int(rng.random() * len(pairs)), 0]
+        length = _walk(subject, first, rng, seen, cycle)
+        if length == 0:
+            continue
+        gain = 0.0
+        for place in range(1, length):
+            num_differences += 1
+            gain += gain_of_exchange(system, subject, cycle[0], cycle[place])
+            exchange(system, subject, cycle[0], cycle[place])
+        if np.log(1.0 - rng.random()) < gain:
+            num_cycled += 1
+        else:
+            for place in range(length - 1, 0, -1):
+                exchange(system, subject, cycle[0], cycle[place])
+    return num_differences, num_swapped, num_cycled
+
+
+@_compile
+def climb(system: System, subject: Subject, tolerance: float) -> tuple[int, int]:
+    """Take allowed swaps that gain more than the tolerance, in place, until there is none.
+
+    Returns:
+        How many differences were computed, and how many swaps were taken.
+    """
+    mask, rows = subject.mask, subject.rows
+    num_differences, num_swapped, since = 0, 0, 0
+    while True:
+        for a in range(rows.size):
+            for b in range(a):
+                if not (mask[rows[a], b] and mask[rows[b], a]):
+                    continue
+                num_differences += 1
+                if gain_of_exchange(system, subject, a, b) > tolerance:
+                    exchange(system, subject, a, b)
+                    num_swapped += 1
+        if num_swapped == since:
+            return num_differences, num_swapped
+        since = num_swapped

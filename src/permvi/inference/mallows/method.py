@@ -1,0 +1,241 @@
+"""The law of a fitted Mallows model: exact probabilities, exact draws or those of a chain."""
+
+import dataclasses
+import heapq
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from permvi import assignment, permutations
+from permvi._checks import one_of, whole
+from permvi.distributions import Mallows
+from permvi.distributions._mallows_normalizers import DISTANCES, log_normalizer
+from permvi.distributions.mallows import Distance
+from permvi.inference.mallows import draw_by_swaps, draw_exactly, fit_theta
+from permvi.inference.map import solve_density
+from permvi.inference.method import Context, Method, MethodInfo
+from permvi.inference.verdict.audit import audited_draws
+from permvi.posterior import Posterior
+from permvi.posterior.laws import register_law
+from permvi.problem.evaluation import log_densities
+from permvi.problem.prepare import Prepared
+
+Sampler = Literal["exact", "mcmc"]
+
+
+@register_law
+class MallowsLaw:
+    """A Mallows model of the items that are not known.
+
+    Args:
+        centre: (n,) the most probable permutation, known pairs included.
+        theta: The dispersion.
+        distance: The distance, among rows and columns of no known pair, counted in their order.
+        known: (n,) known columns, -1 where unknown; by default nothing is known.
+        sampler: "exact", or "mcmc" for chains of swaps.
+        num_steps: Steps of each chain.
+    """
+
+    kind: ClassVar[str] = "mallows"
+
+    def __init__(
+        self,
+        centre: ArrayLike,
+        theta: float,
+        distance: Distance = "footrule",
+        *,
+        known: ArrayLike | None = None,
+        sampler: Sampler = "exact",
+        num_steps: int = 1000,
+    ) -> None:
+        self.centre = np.array(centre, dtype=np.int64)
+        n = len(self.centre)
+        self.theta, self.distance, self.num_steps = float(theta), distance, int(num_steps)
+        self.sampler = one_of("sampler", sampler, ("exact", "mcmc"))
+        self.known = np.full(n, -1) if known is None else np.array(known, dtype=np.int64)
+        self._rows = np.flatnonzero(self.known < 0)
+        self._cols = np.setdiff1d(np.arange(n), self.known)
+        self._free_centre = np.searchsorted(self._cols, self.centre[self._rows])
+
+    @property
+    def entropy(self) -> float:
+        r"""In nats: :math:`\log Z - \theta\, d \log Z / d\theta`, the slope by differences."""
+        n, step = len(self._rows), 1e-5
+        ends = np.array([max(self.theta - step, 0.0), self.theta + step])
+        low, high = log_normalizer(ends, n, self.distance, np)
+        slope = (high - low) / (ends[1] - ends[0])
+        return max(0.0, self._log_normalizer - self.theta * float(slope))
+
+    def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
+        """Independent draws, exact or by chains."""
+        law = Mallows(jnp.asarray(self._free_centre), self.theta, self.distance)
+        key = jax.random.key(int(rng.integers(2**32)))
+        if self.sampler == "exact":
+            draws = draw_exactly(law, key, num)
+        else:
+            draws = draw_by_swaps(law, key, num, self.num_steps)
+        perms = np.tile(self.known, (num, 1))
+        perms[:, self._rows] = self._cols[np.asarray(draws)]
+        return perms
+
+    def log_prob(self, perms: np.ndarray) -> np.ndarray:
+        """Exact log probabilities, -inf for what is no permutation or breaks a known pair."""
+        flat = perms.reshape(-1, perms.shape[-1])
+        n = flat.shape[1]
+        valid = (np.sort(flat, axis=1) == np.arange(n)).all(axis=1)
+        valid &= ((flat == self.known) | (self.known < 0)).all(axis=1)
+        found = np.full(len(flat), -np.inf)
+        free = np.searchsorted(self._cols, flat[valid][:, self._rows])
+        if len(free):
+            d = np.asarray(getattr(permutations, self.distance)(free, self._free_centre))
+            found[valid] = -self.theta * d.astype(np.float64) - self._log_normalizer
+        return found.reshape(perms.shape[:-1])
+
+    def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k most probable, exactly: from the centre outwards.
+
+        Every permutation but the centre has one nearer to the centre a swap away, under all four
+        distances; so a best-first search along swaps meets them in order.
+        """
+        start = tuple(self.centre.tolist())
+        heap, seen = [(0.0, start)], {start}
+        found: list[tuple[int, ...]] = []
+        while heap and len(found) < k:
+            _, perm = heapq.heappop(heap)
+            found.append(perm)
+            around = self._swapped(np.array(perm))
+            if not len(around):
+                break
+            for other, log_prob in zip(around.tolist(), self.log_prob(around), strict=True):
+                if tuple(other) not in seen:
+                    seen.add(tuple(other))
+                    heapq.heappush(heap, (-float(log_prob), tuple(other)))
+        perms = np.array(found)
+        return perms, np.exp(self.log_prob(perms))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """The parameters."""
+        return {
+            "centre": self.centre,
+            "theta": np.array(self.theta),
+            "distance": np.array(self.distance),
+            "known": self.known,
+            "sampler": np.array(self.sampler),
+            "num_steps": np.array(self.num_steps),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """The law that ``to_arrays`` described."""
+        return cls(
+            arrays["centre"],
+            float(arrays["theta"]),
+            str(arrays["distance"]),  # type: ignore[arg-type]
+            known=arrays["known"],
+            sampler=str(arrays["sampler"]),  # type: ignore[arg-type]
+            num_steps=int(arrays["num_steps"]),
+        )
+
+    @property
+    def _log_normalizer(self) -> float:
+        return float(log_normalizer(self.theta, len(self._rows), self.distance, np))
+
+    def _swapped(self, perm: np.ndarray) -> np.ndarray:
+        """All swaps of two free rows."""
+        first, second = np.triu_indices(len(self._rows), 1)
+        i, j, pairs = self._rows[first], self._rows[second], np.arange(len(first))
+        around = np.tile(perm, (len(first), 1))
+        around[pairs, i], around[pairs, j] = perm[j], perm[i]
+        return around
+
+
+_NUM_DRAWS = 2000
+_ADVICE = "try method='sequential' or 'exact'"
+
+
+def run(prepared: Prepared, context: Context) -> Posterior:
+    """Fit one problem; ``theta`` by the discrete ELBO unless it is given."""
+    options = context.options
+    distance: Any = one_of("distance", options.get("distance", "footrule"), DISTANCES)
+    num_draws = whole("num_draws", options.get("num_draws", _NUM_DRAWS))
+    n = prepared.problem.shape[0]
+    num_steps = whole("num_steps", options.get("num_steps", 10 * n * n))
+    centre, evaluations = _centre(prepared, context)
+    theta, extras = options.get("theta"), {}
+    if theta is None:
+        found = fit_theta(
+            lambda perms: log_densities(prepared.problem, perms), centre, distance, context.rng_key
+        )
+        theta, evaluations = found.theta, evaluations + found.num_evaluations
+        extras["elbo"] = np.array(found.elbo)
+    elif not (np.ndim(theta) == 0 and 0 <= theta < np.inf):
+        raise ValueError(f"theta must be a finite number of at least 0, got {theta!r:.60}.")
+    law = MallowsLaw(
+        prepared.restore(centre),
+        theta,
+        distance,
+        known=None if prepared.reduction is None else np.asarray(prepared.reduction.settled),
+        sampler=options.get("sampler", "exact"),
+        num_steps=num_steps,
+    )
+    draws = law.sample(num_draws, np.random.default_rng(context.seed))
+    reduced = draws if prepared.reduction is None else _reduced(prepared, draws)
+    extras["theta"] = np.array(theta)
+    posterior = Posterior.from_draws(draws, shape=prepared.model.shape, num_evaluations=evaluations)
+    posterior = audited_draws(prepared, posterior, reduced, _ADVICE, {"extras": extras})
+    return dataclasses.replace(posterior, law=law)
+
+
+def _centre(prepared: Prepared, context: Context) -> tuple[np.ndarray, int]:
+    """The centre in the reduced problem, and how many densities it took."""
+    given = context.options.get("centre")
+    if given is not None:
+        centre = np.asarray(given)
+        if centre.shape != (prepared.model.shape[0],) or centre.dtype.kind not in "iu":
+            raise ValueError(
+                f"centre must be {prepared.model.shape[0]} integers, got dtype {centre.dtype} and "
+                f"shape {centre.shape}."
+            )
+        if sorted(centre.tolist()) != list(range(len(centre))):
+            raise ValueError(f"centre must be a permutation, got {centre.tolist()!r:.60}.")
+        return (centre if prepared.reduction is None else _reduced(prepared, centre[None])[0]), 0
+    if prepared.problem.scores is not None:
+        return np.asarray(assignment.solve(np.asarray(prepared.problem.scores, np.float64))), 0
+    found = solve_density(
+        prepared.problem,
+        lambda perms: log_densities(prepared.problem, perms),
+        rng=np.random.default_rng(context.seed),
+    )
+    return found.perm, found.num_evaluations
+
+
+def _reduced(prepared: Prepared, perms: np.ndarray) -> np.ndarray:
+    """Matchings (num, n) of the whole problem as those of the reduced one."""
+    reduction: Any = prepared.reduction
+    settled = np.asarray(reduction.settled)
+    if not ((perms == settled) | (settled < 0)).all():
+        raise ValueError("centre must agree with the known pairs, got one that does not.")
+    return np.asarray(reduction.col_place)[perms[:, np.asarray(reduction.free_rows)]]
+
+
+METHODS = {
+    "mallows": Method(
+        MethodInfo(
+            name="mallows",
+            needs="any density on permutations",
+            gives="draws and exact probabilities of a Mallows model around the best matching",
+            masks=False,
+            partial=False,
+            cost="O(n^2) per draw, or a chain",
+            reference="Mallows 1957; Diaconis 1988",
+        ),
+        options=("theta", "distance", "centre", "sampler", "num_draws", "num_steps"),
+        run=run,
+        sites=False,
+        square=True,
+    ),
+}

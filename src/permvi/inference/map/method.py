@@ -1,0 +1,178 @@
+"""Method "map": the most probable matching, and nothing about how probable the others are.
+
+Linear models need one assignment, in which every item has a label of its own for being unmatched
+where it may be that. Models with the hook ``quadratic`` whose items are all matched are searched by
+Frank-Wolfe and tabu search on their matrices, without the model itself; all others by climbing on
+evaluations of their density.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from permvi.inference.map import (
+    MapOptions,
+    MapResult,
+    Quadratic,
+    solve_density,
+    solve_linear,
+    solve_linear_partial,
+    solve_quadratic,
+)
+from permvi.inference.method import Context, Method, MethodInfo
+from permvi.inference.verdict.audit import audited
+from permvi.models.protocol import optional
+from permvi.posterior import Diagnostics, Posterior
+from permvi.problem.evaluation import log_densities
+from permvi.problem.prepare import Prepared
+from permvi.problem.unmatched import grounded
+
+_ADVICE = "try method='sequential' or 'mcmc'"
+# Log densities this close, relative to their size, are one and the same.
+_SAME = 1e-6
+
+
+def run(prepared: Prepared, context: Context) -> Posterior:
+    """The best matching found, as a posterior with all its mass there.
+
+    Its evidence is that matching's density, a bound from below. Evaluations are log densities,
+    gradients and swap differences, each counting one.
+
+    Options are those of `MapOptions`, and ``start``: (n,), or (k, n) for several, matchings to
+    start from as well; with sites (S, n) or (k, S, n).
+
+    Raises:
+        ValueError: The model has other latents, or no finite density was found.
+    """
+    settings = dict(context.options)
+    starts = starts_of(prepared, settings.pop("start", None))
+    result = _search(prepared, MapOptions(**settings), np.random.default_rng(context.seed), starts)
+    value = log_densities(prepared.problem, result.perm[None])[0]
+    if value == -np.inf:
+        raise ValueError(
+            "the log density must be finite for some matching, got -inf for all of "
+            f"{result.num_evaluations + 1} tried."
+        )
+    alone = is_the_only_one(prepared)
+    posterior = Posterior.from_draws(
+        prepared.restore(result.perm[None]),
+        shape=prepared.model.shape,
+        log_evidence=value,
+        log_evidence_kind="exact" if alone else "bound",
+        diagnostics=search_diagnostics(result, alone=alone),
+        num_evaluations=result.num_evaluations + 1,
+    )
+    if alone:
+        return posterior
+    # What was asked for is the matching: the verdict on it keeps to what is left of a given budget.
+    budget = settings.get("max_evaluations")
+    left = None if budget is None else max(0, budget - result.num_evaluations - 2)
+    return audited(prepared, posterior, result.perm, _ADVICE, left)
+
+
+def _search(
+    prepared: Prepared, options: MapOptions, rng: np.random.Generator, starts: np.ndarray | None
+) -> MapResult:
+    problem = prepared.problem
+    mask = None if problem.mask is None else np.asarray(problem.mask)
+    if problem.scores is not None and problem.is_partial:
+        return solve_linear_partial(grounded(problem), float(problem.constant))
+    if problem.scores is not None:
+        scores = prepared.problem.host_scores
+        return solve_linear(scores, mask, float(problem.constant))
+    # Where items may stay unmatched there is more to a density than its quadratic form.
+    quadratic = None if problem.is_partial else quadratic_of(prepared)
+    if quadratic is not None:
+        return solve_quadratic(quadratic, mask, options, rng, starts)
+    return solve_density(problem, lambda perms: log_densities(problem, perms), options, rng, starts)
+
+
+def quadratic_of(prepared: Prepared) -> Quadratic | None:
+    """The quadratic form of the reduced problem, prior scores included, if the model has one."""
+    found = optional(prepared.model, "quadratic")
+    if found is None or prepared.problem.num_sites > 1:
+        return None
+    A, B, C = (np.asarray(part, dtype=np.float64) for part in found)
+    prior = optional(prepared.model, "prior_scores")
+    whole = Quadratic(A, B, C if prior is None else C + np.asarray(prior))
+    reduction = prepared.reduction
+    if reduction is None:
+        return whole
+    return whole.given(reduction.settled, reduction.free_rows, reduction.free_cols)
+
+
+def starts_of(prepared: Prepared, start: Any) -> np.ndarray | None:
+    """Given matchings as (k, n') or (k, S, n') matchings of the reduced problem."""
+    if start is None:
+        return None
+    perms, (n, m) = np.asarray(start), prepared.model.shape
+    event = (n,) if prepared.model.num_sites == 1 else (prepared.model.num_sites, n)
+    perms = perms[None] if perms.shape == event else perms
+    if perms.dtype.kind not in "iu" or perms.shape[1:] != event or not len(perms):
+        raise ValueError(
+            f"start must be integers of shape {event}, or several of them, got dtype "
+            f"{perms.dtype} and shape {np.shape(start)}."
+        )
+    if (perms < -1).any() or (perms >= m).any():
+        raise ValueError(f"start must hold columns 0 to {m - 1} or -1, got {perms.max()}.")
+    if prepared.reduction is None:
+        return perms
+    inner, consistent = prepared.reduction.reduce(jnp.asarray(perms))
+    if not consistent.all():
+        raise ValueError("start must have the known pairs of the model, got others.")
+    return np.asarray(inner, dtype=np.int64)
+
+
+def is_the_only_one(prepared: Prepared) -> bool:
+    """Whether the (pruned) mask leaves a single matching."""
+    problem = prepared.problem
+    if problem.is_partial:
+        return False
+    if problem.mask is None:
+        return problem.shape == (1, 1)
+    pairs = np.asarray(problem.mask).sum(axis=(-2, -1))
+    return bool((pairs == min(problem.shape)).all())
+
+
+def search_diagnostics(result: MapResult, *, alone: bool) -> Diagnostics:
+    """Say how the restarts of a search ended; a point estimate is trusted only if it is alone."""
+    values = result.restart_values
+    best = values.max()
+    num_best = int((values >= best - _SAME * max(1.0, abs(best))).sum())
+    reasons = ["a point estimate: it says nothing about how uncertain the matching is"]
+    if alone:
+        reasons = ["there is only one matching"]
+    elif result.optimal:
+        reasons.append("no matching is more probable than this one")
+    else:
+        reasons.append(f"{num_best} of {len(values)} restarts ended at the best value found")
+    if not result.finished:
+        reasons.append("the search ended before a local optimum: allow more evaluations")
+    return Diagnostics(
+        "trust" if alone else "check",
+        tuple(reasons),
+        converged=result.finished,
+        extras={"restart_values": values, "num_best": np.array(num_best)},
+    )
+
+
+METHODS = {
+    "map": Method(
+        MethodInfo(
+            name="map",
+            needs="any density on permutations; best if linear or quadratic",
+            gives="the most probable matching",
+            masks=True,
+            partial=True,
+            cost="O(n^3) per step and restart",
+            reference="Kuhn 1955; Vogelstein et al. 2015; Taillard 1991",
+        ),
+        options=(
+            *(field.name for field in dataclasses.fields(MapOptions)),
+            "start",
+        ),
+        run=run,
+    ),
+}

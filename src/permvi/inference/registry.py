@@ -1,0 +1,101 @@
+"""The methods by name, and the room of each; rooms are loaded when they are asked for."""
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import astuple, fields
+from typing import TYPE_CHECKING, Any
+
+from permvi._checks import one_of
+from permvi._tables import html_table, text_table
+
+if TYPE_CHECKING:
+    from permvi.inference.method import Method, MethodInfo
+
+AUTO = "auto"
+
+# The module below `permvi.inference` whose METHODS describe a method.
+_ROOMS = {
+    "exact": "exact.method",
+    "stick_breaking": "vi.method",
+    "rounding": "vi.method",
+    "sequential": "discrete.method",
+    "stick_breaking_discrete": "discrete.method",
+    "mcmc": "mcmc.method",
+    "sparse": "sparse.method",
+    "map": "map.method",
+    "sinkhorn": "scaling.method",
+    "bethe": "scaling.method",
+    "gumbel_sinkhorn": "gumbel_sinkhorn",
+    "naive": "naive.method",
+    "mallows": "mallows.method",
+    "vmf": "vmf.method",
+    "fourier": "fourier.method",
+    "plackett_luce": "plackett_luce.method",
+    "importance": "importance.method",
+    "perturb_and_map": "perturb_and_map",
+    "convex": "convex.method",
+    "collapsed": "dynamics.methods",
+}
+# Models with one of these hooks have engines of their own for some of the methods.
+_ROOMS_OF_MODELS = {"shared_regression": "dynamics.methods"}
+
+
+class MethodTable(list["MethodInfo"]):
+    """A list of methods that prints as a table."""
+
+    def __repr__(self) -> str:
+        return text_table(*self._cells())
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._cells())
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        header = [field.name for field in fields(self[0])]
+        return header, [[_cell(value) for value in astuple(info)] for info in self]
+
+
+def _cell(value: str | bool) -> str:  # noqa: FBT001 (a cell holds what its column holds)
+    return value if isinstance(value, str) else "yes" if value else "no"
+
+
+def methods() -> MethodTable:
+    """Return a table of the methods that ``fit`` takes by name, beside "auto"."""
+    return MethodTable(method(name).info for name in _ROOMS)
+
+
+def names() -> list[str]:
+    """Return the names that ``fit`` takes, "auto" included."""
+    return [AUTO, *_ROOMS]
+
+
+def check_method(name: str) -> str:
+    """Return ``name`` if there is such a method; else suggest the nearest one.
+
+    Raises:
+        ValueError: There is no method of this name.
+        TypeError: It is not a string.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"method must be a name, got {name!r:.60}.")
+    return one_of("method", name, names())
+
+
+def method(name: str, model: Any = None) -> "Method":
+    """Load the method of this name, or its variant for a kind of model."""
+    for hook, room in _ROOMS_OF_MODELS.items():
+        if getattr(model, hook, None) is not None:
+            variants = _load(room)
+            if name in variants:
+                return variants[name]
+    return _load(_ROOMS[name])[name]
+
+
+def check_options(chosen: "Method", given: Iterable[str]) -> None:
+    """Refuse options that a method does not have, and suggest the nearest one."""
+    for option in given:
+        one_of(f"options of method {chosen.info.name!r}", option, chosen.options)
+
+
+def _load(room: str) -> "dict[str, Method]":
+    found: dict[str, Method] = importlib.import_module(f"permvi.inference.{room}").METHODS
+    return found

@@ -1,0 +1,143 @@
+"""The verdict on draws or marginals of an approximation: a comparison with what a search has found.
+
+Where the search is closed (see `coverage`), its weighted matchings are practically the posterior,
+and the distance to them decides. Elsewhere the other signals do, and weighting can only warn.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from permvi import metrics
+from permvi.inference.verdict.coverage import Coverage, examine
+from permvi.posterior import Diagnostics, Posterior, diagnose
+from permvi.posterior.diagnostics import DISAGREEMENT_CHECK, DISAGREEMENT_DISTRUST
+from permvi.problem.prepare import Prepared
+
+
+def audited_draws(
+    prepared: Prepared,
+    posterior: Posterior,
+    draws: np.ndarray,
+    advice: str,
+    signals: Mapping[str, Any],
+) -> Posterior:
+    """A posterior of draws with its diagnostics, the mode found and a bound on the evidence.
+
+    Args:
+        prepared: The prepared, without other latents.
+        posterior: The posterior of the draws.
+        draws: (num, n') or (num, S, n') the draws in the reduced problem.
+        advice: What to try where the fit is wrong.
+        signals: What else is known of the fit, see `diagnose`.
+    """
+    coverage = examine(prepared.problem, draws)
+    signals = {
+        **signals,
+        "ess_per_draw": coverage.ess_per_draw,
+        "evidence_gap": coverage.evidence_gap,
+    }
+    labels = prepared.labels[0]
+    # Draws that are all impossible have nothing to be weighted by.
+    if coverage.log_evidence_bound == -np.inf:
+        found = diagnose(row_labels=labels, advice=advice, **signals)
+        return dataclasses.replace(posterior, diagnostics=found)
+    by_row = _bias(prepared, posterior, coverage)
+    if coverage.closed:
+        found = diagnose(row_labels=labels, advice=advice, bias_by_row=by_row, **signals)
+    else:
+        found = diagnose(row_labels=labels, advice=advice, **signals)
+        beyond = np.maximum(by_row - _noise(posterior.marginals, len(draws)), 0.0)
+        found = _warned(found, beyond, labels, advice)
+    return dataclasses.replace(
+        posterior,
+        mode=prepared.restore(coverage.mode),
+        log_evidence=coverage.log_evidence_bound,
+        log_evidence_kind="bound",
+        diagnostics=found,
+        num_evaluations=(posterior.num_evaluations or 0) + len(coverage.perms),
+    )
+
+
+def audited(
+    prepared: Prepared,
+    posterior: Posterior,
+    start: np.ndarray,
+    advice: str,
+    max_evaluations: int | None = None,
+) -> Posterior:
+    """A posterior whose marginals are no frequencies, with a verdict if a search can give one.
+
+    Args:
+        prepared: The prepared, without other latents.
+        posterior: With diagnostics that stay as they are if the search is not closed.
+        start: (n',) or (S, n') a probable matching of the reduced problem.
+        advice: What to try where the marginals are wrong.
+        max_evaluations: As for `examine`.
+    """
+    if max_evaluations is not None and max_evaluations < 1:
+        return posterior
+    coverage = examine(prepared.problem, start[None], max_evaluations)
+    found = posterior.diagnostics
+    if coverage.closed:
+        by_row = _bias(prepared, posterior, coverage)
+        judged = diagnose(row_labels=prepared.labels[0], advice=advice, bias_by_row=by_row)
+        found = dataclasses.replace(
+            found,
+            verdict=judged.verdict,
+            reasons=(*judged.reasons, *found.reasons),
+            bias_by_row=by_row,
+        )
+    evaluations = (posterior.num_evaluations or 0) + len(coverage.perms)
+    return dataclasses.replace(posterior, diagnostics=found, num_evaluations=evaluations)
+
+
+def _bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.ndarray:
+    """(n,) or (S, n) total variation to the weighted matchings of a search."""
+    weighted = Posterior.from_draws(
+        prepared.restore(coverage.perms), coverage.log_densities, shape=posterior.shape
+    )
+    return metrics.total_variation_per_row(
+        posterior.marginals,
+        weighted.marginals,
+        posterior.p_unmatched_rows,
+        weighted.p_unmatched_rows,
+    )
+
+
+def _noise(p: np.ndarray, num_draws: int) -> np.ndarray:
+    r"""(..., n) the mean total variation between p and frequencies in so many draws of it.
+
+    :math:`\sum_j \sqrt{p_j (1 - p_j) / (2 \pi N)}`.
+    """
+    return np.sqrt(p * (1 - p) / (2 * np.pi * num_draws)).sum(axis=-1)
+
+
+def beyond_noise(a: np.ndarray, b: np.ndarray, num_draws: int) -> np.ndarray:
+    """(..., n) total variation of two frequencies in ``num_draws`` each, less what chance does."""
+    unmatched = [np.clip(1.0 - part.sum(axis=-1), 0.0, 1.0) for part in (a, b)]
+    distance = metrics.total_variation_per_row(a, b, *unmatched)
+    return np.maximum(distance - np.sqrt(2) * _noise((a + b) / 2, num_draws), 0.0)
+
+
+def _warned(
+    found: Diagnostics, by_row: np.ndarray, row_labels: Sequence[str] | None, advice: str
+) -> Diagnostics:
+    """The diagnostics with what weighting the draws would change, and a verdict no better."""
+    largest = float(by_row.max())
+    if largest <= DISAGREEMENT_CHECK:
+        return found
+    row = int(np.unravel_index(np.argmax(by_row), by_row.shape)[-1])
+    place = f"row {row}" if row_labels is None else f"row {row} (label {row_labels[row]!r})"
+    severe = largest > DISAGREEMENT_DISTRUST or found.verdict == "do not trust"
+    reason = (
+        f"weighting the draws by their densities moves {place} by {largest:.2f}: the "
+        f"family does not fit the posterior; {advice}"
+    )
+    return dataclasses.replace(
+        found,
+        verdict="do not trust" if severe else "check",
+        reasons=(reason, *found.reasons),
+    )

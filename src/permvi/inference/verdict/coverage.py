@@ -1,0 +1,148 @@
+"""Do draws cover the posterior? A look at the draws and at what lies around them.
+
+The probabilities of rounded draws are not known, only their frequencies. Weights of density over
+frequency tell how well the draws follow the density where they are, and nothing of what they miss.
+So a search that knows nothing of the fit climbs from random matchings to modes, and the matchings
+around the most probable ones are looked at as well, and those around them, until hardly any mass is
+left on matchings whose neighbours are unknown. Then the set is *closed*: it holds practically all
+there is, and what a fit says can be compared with it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from permvi.inference.map.local_search import Memory, Neighbourhood, hill_climb
+from permvi.problem.evaluation import log_densities
+from permvi.problem.problem import Problem
+from permvi.problem.unmatched import random_matchings
+
+# How many matchings are looked at beside the draws, at most; fewer if each is a call to the host.
+_MAX_EVALUATIONS = 20_000
+_MAX_HOST_EVALUATIONS = 5_000
+# The share of them that climbs from random matchings may take, and how many climbs.
+_CLIMB_SHARE = 0.25
+_MAX_CLIMBS = 16
+# The share of the mass on matchings with unknown neighbours below which a set is closed.
+_OPEN_SHARE = 0.02
+# Neighbours that are evaluated at once.
+_BATCH = 4096
+# What a matching that was never drawn counts as, in draws.
+_UNSEEN_COUNT = 0.5
+
+
+class Coverage(NamedTuple):
+    """What a comparison of draws with the model found.
+
+    Attributes:
+        ess_per_draw: Effective sample size per draw.
+        log_evidence_bound: Log of the sum of all densities seen, which the evidence exceeds.
+        evidence_gap: How much of that the others add to the draws' own sum: zero if the draws hold
+            all the mass that was found.
+        mode: (n,) or (S, n) the matching of largest density seen.
+        perms: (num, n) or (num, S, n) the distinct matchings seen.
+        log_densities: (num,) theirs.
+        closed: Whether they hold practically all there is, as far as a search can tell.
+    """
+
+    ess_per_draw: float
+    log_evidence_bound: float
+    evidence_gap: float
+    mode: np.ndarray
+    perms: np.ndarray
+    log_densities: np.ndarray
+    closed: bool
+
+
+def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = None) -> Coverage:
+    """Compare draws (num, n) or (num, S, n) of a problem without latents with its density.
+
+    Args:
+        problem: The problem.
+        draws: The draws, which are evaluated in any case.
+        max_evaluations: How many other matchings may be; as many as the search thinks fit by
+            default.
+    """
+    n, S = problem.shape[0], problem.num_sites
+    drawn, counts = np.unique(draws.reshape(-1, S, n).astype(np.int64), axis=0, return_counts=True)
+    limit = _MAX_EVALUATIONS if problem.traceable else _MAX_HOST_EVALUATIONS
+    limit = limit if max_evaluations is None else min(limit, max_evaluations)
+    memory = Memory(lambda perms: log_densities(problem, perms), limit + len(drawn))
+    places = memory.look_up(drawn)
+    hood = _neighbourhood(problem)
+    if hood.num_swaps * S <= limit // 4:
+        _climb(problem, memory, hood, int(_CLIMB_SHARE * limit))
+    closed = _close(memory, hood)
+    log_p = memory.values
+    frequencies = np.full(len(log_p), _UNSEEN_COUNT)
+    frequencies[places] = counts
+    bound, of_draws = (float(np.logaddexp.reduce(part)) for part in (log_p, log_p[places]))
+    return Coverage(
+        ess_per_draw(log_p, frequencies / len(draws)),
+        bound,
+        bound - of_draws if of_draws > -np.inf else np.inf,
+        memory.perms[np.argmax(log_p)],
+        memory.perms,
+        log_p,
+        closed,
+    )
+
+
+def ess_per_draw(log_p: np.ndarray, frequencies: np.ndarray) -> float:
+    r"""Effective sample size per draw of distinct matchings weighted by density over frequency.
+
+    :math:`(\sum_u p_u)^2 / \sum_u p_u^2 / \hat q_u`, near one if the frequencies :math:`\hat q`
+    are proportional to the densities p, and small if some matchings are much too rare.
+
+    Args:
+        log_p: (num,) log densities of distinct matchings.
+        frequencies: (num,) how often each was drawn, per draw.
+    """
+    largest = log_p.max()
+    if largest == -np.inf:
+        return 0.0
+    p = np.exp(log_p - largest)
+    return min(1.0, float(p.sum() ** 2 / (p**2 / frequencies).sum()))
+
+
+def _neighbourhood(problem: Problem) -> Neighbourhood:
+    return Neighbourhood(problem.table_mask, partial=problem.is_partial)
+
+
+def _climb(problem: Problem, memory: Memory, hood: Neighbourhood, budget: int) -> None:
+    """Climb from random matchings; what the climbs see stays in the memory."""
+    num_rows = hood.num_sites * hood.num_rows
+    num = min(_MAX_CLIMBS, budget // max(1, hood.num_swaps * num_rows))
+    if num == 0:
+        return
+    rng = np.random.default_rng(0)
+    starts = random_matchings(num, problem, rng)
+    kept, memory.left = memory.left, min(memory.left, budget)
+    granted = memory.left
+    hill_climb(memory, starts, hood)
+    memory.left += kept - granted
+
+
+def _close(memory: Memory, hood: Neighbourhood) -> bool:
+    """Look around the most probable matchings until the others hold hardly any mass."""
+    known = np.zeros(0, bool)
+    together = max(1, _BATCH // max(1, hood.num_swaps * hood.num_sites))
+    while True:
+        values = memory.values
+        known = np.pad(known, (0, len(values) - len(known)))
+        largest = values.max()
+        if largest == -np.inf:
+            return False
+        p = np.exp(values - largest)
+        unknown = np.where(known, 0.0, p)
+        if unknown.sum() <= _OPEN_SHARE * p.sum():
+            return True
+        if memory.left <= 0 or hood.num_swaps > memory.left:
+            return False
+        best = np.argsort(-unknown, kind="stable")[:together]
+        best = best[unknown[best] > 0]
+        perms = memory.perms[best].reshape(len(best), hood.num_sites, hood.num_rows)
+        padded = hood.padded(perms)
+        for site in range(hood.num_sites):
+            memory.look_up(hood.plain(hood.around(padded, site)[0]))
+        known[best] = True

@@ -1,0 +1,125 @@
+"""Methods "stick_breaking" and "rounding": relaxed variational inference, and how far to trust it.
+
+The draws are those of the fitted family, rounded, without any correction. They are compared with
+the model afterwards, see `coverage`; the densities that this has seen bound the evidence from
+below. The relaxed ELBO does not: it belongs to another base measure.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
+from permvi.inference.verdict.audit import audited_draws, beyond_noise
+from permvi.inference.vi import VIOptions, run_vi, run_vi_batch
+from permvi.posterior import Latent, Posterior, diagnose
+from permvi.problem.prepare import Prepared
+
+_ADVICE = "try more steps or restarts, or method='exact' if it is affordable"
+
+
+def run(prepared: Prepared, context: Context) -> Posterior:
+    """Fit one problem."""
+    return run_with(_options(context), prepared, context)
+
+
+def run_with(options: VIOptions, prepared: Prepared, context: Context) -> Posterior:
+    """Fit one problem with these options."""
+    result = run_vi(prepared.problem, context.rng_key, context.method, options, context.step)
+    return posterior_of(prepared, result)
+
+
+def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
+    """Fit problems of one shape in one vmapped call; None if their shapes differ."""
+    problems = [prepared.problem for prepared in batch]
+    if not alike(problems):
+        return None
+    results = run_vi_batch(
+        stack(problems),
+        context.rng_key,
+        context.method,
+        _options(context),
+        context.step,
+    )
+    return [posterior_of(prepared, result) for prepared, result in zip(batch, results, strict=True)]
+
+
+def _options(context: Context) -> VIOptions:
+    return VIOptions.calibrated(context.method).replace(**context.options)
+
+
+def posterior_of(prepared: Prepared, result: Any) -> Posterior:
+    """The posterior of the draws of a `VIResult`, or of another result with the same fields."""
+    signals = {
+        "converged": result.converged,
+        "elbo_trace": result.elbo_trace,
+        "vertex_distance": getattr(result, "vertex_distance", None),
+        "disagreement_by_row": _disagreement(prepared, result),
+    }
+    latents = getattr(result, "latents", {})
+    posterior = Posterior.from_draws(
+        prepared.restore(result.draws),
+        shape=prepared.model.shape,
+        latents={name: Latent.from_draws(drawn.draws) for name, drawn in latents.items()},
+        num_evaluations=result.num_evaluations,
+    )
+    if prepared.problem.latents:
+        found = diagnose(row_labels=prepared.labels[0], advice=_ADVICE, **signals)
+        return dataclasses.replace(posterior, diagnostics=found)
+    return audited_draws(prepared, posterior, result.draws, _ADVICE, signals)
+
+
+def _disagreement(prepared: Prepared, result: Any) -> np.ndarray | None:
+    """(n,) or (S, n) total variation between two independent fits, beyond Monte Carlo error.
+
+    The restarts are two fits of half as many restarts each: the best of all is compared with the
+    best of the half that it is not in. What two sets of draws of one distribution would differ by
+    is taken off.
+    """
+    num_restarts = len(result.marginals)
+    if num_restarts < 2:
+        return None
+    half = num_restarts // 2
+    final = result.elbo_trace[:, -max(1, result.elbo_trace.shape[1] // 10) :].mean(axis=1)
+    final = np.where(np.isnan(final), -np.inf, final)
+    others = np.arange(half, num_restarts) if result.best_restart < half else np.arange(half)
+    rival = others[np.argmax(final[others])]
+    a, b = result.marginals[result.best_restart], result.marginals[rival]
+    return prepared.in_all_rows(beyond_noise(a, b, len(result.draws)))
+
+
+_OPTIONS = option_names(VIOptions)
+METHODS = {
+    "stick_breaking": Method(
+        MethodInfo(
+            name="stick_breaking",
+            needs="a JAX density of relaxed matrices",
+            gives="draws, a bound on the evidence",
+            masks=False,
+            partial=False,
+            cost="O(n^2) per step and sample",
+            reference="Linderman et al. 2018, section 3.1",
+        ),
+        options=_OPTIONS,
+        run=run,
+        run_many=run_many,
+        latents=True,
+    ),
+    "rounding": Method(
+        MethodInfo(
+            name="rounding",
+            needs="a JAX density of relaxed matrices",
+            gives="draws, a bound on the evidence",
+            masks=True,
+            partial=True,
+            cost="O(n^3) per step and sample",
+            reference="Linderman et al. 2018, section 3.2",
+        ),
+        options=_OPTIONS,
+        run=run,
+        run_many=run_many,
+        latents=True,
+    ),
+}

@@ -1,0 +1,274 @@
+"""From a model to what methods work on: constraints merged, masks pruned, known pairs taken out."""
+
+import copy
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from permvi import assignment
+from permvi.models import _arguments
+from permvi.models.labels import NO_LABELS, Labels
+from permvi.models.linear import gain_of_swap, sum_of_matched, sum_of_pairs
+from permvi.models.protocol import Model, latents_of, optional
+from permvi.problem.problem import Problem
+from permvi.problem.reduction import Reduction, remaining_mask
+from permvi.problem.unmatched import unmatched_weights
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """The leaves of a problem: a model, its soft prior, and how to embed the reduced problem.
+
+    ``leaf`` is there because a model may have none, and problems in a batch are counted by leaves.
+    """
+
+    model: Any
+    prior_scores: Any
+    reduction: Reduction | None
+    leaf: Any
+
+
+@jax.tree_util.register_pytree_node_class
+class _Opaque:
+    """A model that is no pytree, as static data: code is compiled for each such model anew.
+
+    Two of them are equal if they hold the same object, since models need not be hashable.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def tree_flatten(self) -> tuple[tuple[()], "_Opaque"]:
+        """No leaves, and itself as static data."""
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, same: "_Opaque", children: Any) -> "_Opaque":
+        """What `tree_flatten` took apart."""
+        del children
+        return same
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Opaque) and other.model is self.model
+
+    def __hash__(self) -> int:
+        return id(self.model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """A linear problem with its known pairs, in float64 on the host: the arguments of exact laws.
+
+    Attributes:
+        scores: (n, m) or (S, n, m), prior scores included.
+        mask: Of the same shape, or None.
+        known: (n,) or (S, n), or None.
+        row_unmatched: (n,) or (S, n), or None.
+        col_unmatched: (m,) or (S, m), or None.
+    """
+
+    scores: np.ndarray
+    mask: np.ndarray | None
+    known: np.ndarray | None
+    row_unmatched: np.ndarray | None
+    col_unmatched: np.ndarray | None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A model made ready for a method.
+
+    Attributes:
+        model: The model.
+        problem: What methods see: no known pairs, no labels.
+        reduction: How to put known pairs back, None where the problem is whole.
+        settled: Whether known pairs leave nothing open; then the problem is whole, and its mask
+            allows them alone.
+    """
+
+    model: Any
+    problem: Problem
+    reduction: Reduction | None
+    settled: bool
+
+    @property
+    def labels(self) -> Labels:
+        """Names of rows and columns."""
+        return optional(self.model, "labels") or NO_LABELS
+
+    @cached_property
+    def linear(self) -> Linear | None:
+        """The whole problem, known pairs included, if it is linear."""
+        scores = None if latents_of(self.model) else optional(self.model, "scores")
+        return None if scores is None else self.linear_with(scores)
+
+    def linear_with(self, scores: Any) -> Linear:
+        """The whole problem with these scores, (n, m) or (S, n, m), as the model's."""
+        names = ("mask", "known", "row_unmatched", "col_unmatched")
+        given = (optional(self.model, name) for name in names)
+        arrays = (None if array is None else np.asarray(array) for array in given)
+        return Linear(_with_prior(self.model, scores), *arrays)
+
+    def restore(self, perms: np.ndarray) -> np.ndarray:
+        """Matchings of the reduced problem with the known pairs in their places."""
+        return perms if self.reduction is None else self.reduction.restore(perms)
+
+    def in_all_rows(self, by_row: np.ndarray) -> np.ndarray:
+        """Values of the reduced problem's rows, with zeros in the rows of known pairs."""
+        if self.reduction is None:
+            return by_row
+        placed = np.take_along_axis(by_row, np.asarray(self.reduction.row_place), axis=-1)
+        return np.where(np.asarray(self.reduction.settled) >= 0, 0.0, placed)
+
+
+def prepare(model: Model) -> Prepared:
+    """Turn a model into the problem that engines see.
+
+    Raises:
+        ValueError: The mask allows no matching.
+    """
+    table = (*(() if model.num_sites == 1 else (model.num_sites,)), *model.shape)
+    # Our own models have checked these; those of users may not have.
+    mask = _arguments.allowed_pairs(optional(model, "mask"), table, NO_LABELS)
+    known = _arguments.known_pairs(optional(model, "known"), table, NO_LABELS, mask)
+    reduction, settled = None, False
+    if known is not None and (known >= 0).any():
+        reduction = Reduction.of(known, model.shape[1])
+        settled = 0 in reduction.shape
+        if settled:
+            reduction, mask = None, known[..., None] == np.arange(model.shape[1])
+        else:
+            mask = remaining_mask(reduction, known, mask)
+    row, col = optional(model, "row_unmatched"), optional(model, "col_unmatched")
+    is_partial = row is not None or col is not None
+    mask = _pruned(mask, partial=is_partial)
+    scores, constant = _scores(model, reduction)
+    if is_partial:
+        # By the model's own shape: taking out known pairs must not change what the rule frees.
+        row, col = unmatched_weights(row, col, model.shape)
+    if reduction is not None:
+        row = None if row is None else reduction.rows(row)
+        col = None if col is None else reduction.cols(col)
+    traceable = getattr(model, "traceable", True)
+    problem = Problem(
+        data=_Data(_as_data(model), optional(model, "prior_scores"), reduction, np.zeros(())),
+        mask=mask,
+        scores=scores,
+        constant=constant,
+        row_unmatched=row,
+        col_unmatched=col,
+        latents=dict(latents_of(model)),
+        log_density=_log_density if getattr(model, "relaxed", traceable) else None,
+        log_density_of=_log_density_of if traceable else _host_log_density_of,
+        shape=model.shape if reduction is None else reduction.shape,
+        num_sites=model.num_sites,
+        traceable=traceable,
+        delta=_delta if traceable and callable(optional(model, "delta")) else None,
+    )
+    return Prepared(model, problem, reduction, settled)
+
+
+def _as_data(model: Any) -> Any:
+    if jax.tree_util.all_leaves([model]):
+        return _Opaque(model)
+    # Labels are static: with them in it, other names would mean compiling again.
+    bare = copy.copy(model)
+    if "labels" in getattr(bare, "__dict__", ()):
+        # Even where the class is frozen: it is our copy.
+        object.__setattr__(bare, "labels", NO_LABELS)
+    return bare
+
+
+def _pruned(mask: Any, *, partial: bool) -> np.ndarray | None:
+    """The mask without entries that no matching uses, or None if everything is allowed."""
+    if mask is None:
+        return None
+    # Where pairs may be left out, every single pair is part of some matching.
+    allowed = np.asarray(mask) if partial else assignment.prune_mask(np.asarray(mask))
+    return None if allowed.all() else allowed
+
+
+def _scores(model: Any, reduction: Reduction | None) -> tuple[np.ndarray | None, float]:
+    """The scores of the reduced problem, and what the pairs taken out contribute."""
+    scores = None if latents_of(model) else optional(model, "scores")
+    if scores is None:
+        return None, 0.0
+    total = _with_prior(model, scores)
+    if reduction is None:
+        return total, 0.0
+    settled = np.asarray(reduction.settled)
+    chosen = np.take_along_axis(total, np.maximum(settled, 0)[..., None], axis=-1)[..., 0]
+    return reduction.table(total), float(chosen[settled >= 0].sum())
+
+
+def _with_prior(model: Any, scores: Any) -> np.ndarray:
+    prior = optional(model, "prior_scores")
+    total = np.asarray(scores, dtype=np.float64)
+    return total if prior is None else total + np.asarray(prior)
+
+
+def _log_density(data: _Data, X: jax.Array, **latents: Any) -> jax.Array:
+    """The log density of the reduced problem on (..., n', m') or (..., S, n', m')."""
+    X = jnp.asarray(X)
+    full = X if data.reduction is None else data.reduction.embed(X)
+    value = data.model.log_density(full, **latents)
+    if data.prior_scores is None:
+        return value
+    return value + sum_of_pairs(data.prior_scores, full, data.model.num_sites)
+
+
+def _log_density_of(data: _Data, perm: jax.Array, **latents: Any) -> jax.Array:
+    """The same on integers (..., n') or (..., S, n')."""
+    perm = jnp.asarray(perm)
+    full = perm if data.reduction is None else data.reduction.restore(perm)
+    density_of = getattr(data.model, "log_density_of", None)
+    if density_of is None:
+        matrix = jax.nn.one_hot(full, data.model.shape[1])
+        value = data.model.log_density(matrix, **latents)
+    else:
+        value = density_of(full, **latents)
+    if data.prior_scores is None:
+        return value
+    return value + sum_of_matched(data.prior_scores, full, data.model.num_sites)
+
+
+def _delta(
+    data: _Data, perm: jax.Array, i: jax.Array, k: jax.Array, *site: jax.Array, **latents: Any
+) -> jax.Array:
+    """What a swap of rows i and k of the reduced problem adds: one matching (n') or (S, n')."""
+    full = jnp.asarray(perm)
+    if data.reduction is not None:
+        full = data.reduction.restore(full)
+        rows = jnp.asarray(data.reduction.free_rows)[site]
+        i, k = rows[i], rows[k]
+    gain = data.model.delta(full, i, k, *site, **latents)
+    if data.prior_scores is None:
+        return gain
+    return gain + gain_of_swap(data.prior_scores, full, i, k, *site)
+
+
+def _host_log_density_of(data: _Data, perm: np.ndarray, **latents: Any) -> np.ndarray:
+    """The same for models that are no JAX functions, on NumPy arrays."""
+    perm = np.asarray(perm)
+    full = perm if data.reduction is None else data.reduction.restore(perm)
+    density_of: Any = getattr(data.model, "log_density_of", None)
+    if density_of is None:
+        matrix = np.eye(data.model.shape[1] + 1)[full][..., :-1]
+        value = np.asarray(data.model.log_density(matrix, **latents))
+    else:
+        value = np.asarray(density_of(full, **latents))
+    if data.prior_scores is None:
+        return value
+    return value + np.asarray(sum_of_matched(data.prior_scores, full, data.model.num_sites))
