@@ -27,8 +27,8 @@ def compiled(*, fastmath: frozenset[str] | None = None) -> Callable[..., Any]:
 
     def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
-            return numba.njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+            return numba.njit(cache=True, **options)(function)
         except RuntimeError:
-            return numba.njit(**options)(function)  # type: ignore[no-any-return]
+            return numba.njit(**options)(function)
 
     return compile_function

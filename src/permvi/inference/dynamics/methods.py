@@ -6,6 +6,7 @@ are the relaxed methods with settings that suit hundreds of neurons.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
@@ -117,7 +118,7 @@ def run_naive(prepared: Prepared, context: Context) -> Posterior:
     return registry.method("naive").run(prepared, context._replace(options=options))
 
 
-def _variant(name: str, run: object, *options: str) -> Method:
+def _variant(name: str, run: Callable[[Prepared, Context], Posterior], *options: str) -> Method:
     """Return a general method with another engine, and further options."""
     general = registry.method(name)
     return dataclasses.replace(

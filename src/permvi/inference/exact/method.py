@@ -11,10 +11,11 @@ import numpy as np
 from permvi.inference.exact import quadrature
 from permvi.inference.exact.blocks import decompose
 from permvi.inference.exact.enumeration import MAX_MATCHINGS, count_bound, list_matchings
+from permvi.inference.exact.laws import ExactLaw, TabularLaw
 from permvi.inference.exact.subset_dp import cost_estimate
 from permvi.inference.method import Context, Method, MethodInfo
 from permvi.models.protocol import latents_of
-from permvi.posterior import DrawsLaw, ExactLaw, Posterior, TabularLaw, diagnose
+from permvi.posterior import DrawsLaw, Posterior, diagnose
 from permvi.posterior.sites import Layout
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared

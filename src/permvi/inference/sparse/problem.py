@@ -48,11 +48,11 @@ class SparseProblem:
         """The pairs that an (n, m) mask allows; what may be None is as in `solve_exact`."""
         n, m = scores.shape
         rows, cols = np.nonzero(np.ones((n, m), bool) if mask is None else mask)
-        given = (
+        given_rows, given_cols = (
             None if weights is None else np.asarray(weights, dtype=np.float64)
             for weights in (row_unmatched, col_unmatched)
         )
-        alone = (np.array(part) for part in unmatched_weights(*given, (n, m)))
+        alone = map(np.array, unmatched_weights(given_rows, given_cols, (n, m)))
         return cls(rows, cols, np.asarray(scores[rows, cols], dtype=np.float64), *alone)
 
     @property
