@@ -10,6 +10,7 @@ from permvi import experiments
 from permvi.experiments.compare import plan
 from permvi.experiments.compare import summary as summaries
 from permvi.experiments.compare.targets import targets
+from permvi.inference import registry
 
 PAGE = (
     "<!-- methods:begin -->old<!-- methods:end -->\nkept\n<!-- tables:begin --><!-- tables:end -->"
@@ -85,6 +86,8 @@ def test_the_committed_page_is_complete():
         section = text.split(f"### {name}\n")[1].split("\n### ")[0]
         refused = section.split("Refused by ")[1].splitlines()[0] if "Refused" in section else ""
         for info in pv.methods():
+            if info.name not in registry.names_for():
+                continue
             assert (info.name in table) != (f"`{info.name}`" in refused)
 
 

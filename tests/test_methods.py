@@ -3,6 +3,7 @@
 Every case has four items left to match, so that a method compiles few shapes.
 """
 
+import dataclasses
 import warnings
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from permvi.inference.vi import loop
 from permvi.inference.vi import method as relaxed
 from permvi.problem.prepare import prepare
 
-INFOS = list(pv.methods())
+INFOS = [info for info in pv.methods() if info.name in registry.names_for()]
 NAMES = [info.name for info in INFOS]
 QUICK = {"num_steps": 100, "num_draws": 400, "num_restarts": 2}
 OPTIONS = {"rounding": QUICK, "stick_breaking": QUICK}
@@ -167,8 +168,12 @@ def test_fit_many_fits_one_shape_together(fitted):
 
 def test_doubts_are_warnings_in_the_name_of_the_caller(monkeypatch):
     doubtful = pv.Posterior.from_draws(TRUTH[None], shape=(4, 4))
-    monkeypatch.setattr(relaxed, "run", lambda task, context: doubtful)
-    monkeypatch.setattr(relaxed, "run_many", lambda tasks, context: [doubtful] * len(tasks))
+    method = dataclasses.replace(
+        relaxed.METHODS["rounding"],
+        run=lambda prepared, context: doubtful,
+        run_many=lambda batch, context: [doubtful] * len(batch),
+    )
+    monkeypatch.setitem(relaxed.METHODS, "rounding", method)
     with pytest.warns(pv.FitWarning, match="verdict 'check': no independent fit") as caught:
         pv.fit(points(), "rounding")
     assert caught[0].filename == __file__
@@ -198,7 +203,7 @@ def test_unknown_options_get_a_suggestion():
     ],
 )
 def test_the_automatic_choice(model, name):
-    assert auto.choose(prepare(model)) == name
+    assert auto.choose(prepare(model)).name == name
 
 
 def test_the_table_of_methods():
@@ -211,8 +216,13 @@ def test_the_table_of_methods():
     assert len(lines) == len(table) + 2
     assert "<td>exact</td>" in table._repr_html_()
     assert registry.names()[0] == "auto"
-    for name in NAMES:
-        assert registry.engine(name).OPTIONS
+    for name in registry.names()[1:]:
+        assert registry.method(name).info.name == name
+        assert registry.method(name).options
+    # The README says that this table lists all methods, those for one kind of model included.
+    assert [info.name for info in table] == registry.names()[1:]
+    assert "collapsed" in registry.names()
+    assert "collapsed" not in registry.names_for(points())
 
 
 def test_the_evidence_gap_is_what_neighbours_add(rng):
@@ -231,12 +241,12 @@ def test_the_evidence_gap_is_what_neighbours_add(rng):
 def test_a_collapsed_family_is_found_out():
     # Two matchings of equal density, of which the draws know one.
     scores = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 9.0]])
-    task = prepare(pv.models.LinearMatching(scores))
+    prepared = prepare(pv.models.LinearMatching(scores))
     one = np.tile([0, 1, 2], (1000, 1))
-    found = coverage.examine(task.problem, one)
+    found = coverage.examine(prepared.problem, one)
     assert found.ess_per_draw < 0.01
     both = np.concatenate([one, np.tile([1, 0, 2], (1000, 1))])
-    assert coverage.examine(task.problem, both).ess_per_draw > 0.9
+    assert coverage.examine(prepared.problem, both).ess_per_draw > 0.9
     exact = pv.fit(pv.models.LinearMatching(scores)).log_evidence
     assert found.log_evidence_bound == pytest.approx(exact, abs=1e-3)
 

@@ -112,7 +112,7 @@ def compare(
 
     Args:
         model: As for `fit`.
-        methods: Names from `permvi.methods`; all of them by default. What a method refuses is a row
+        methods: Names from `permvi.methods`; by default all that are for this kind of model. What a method refuses is a row
             with its reason.
         seed: As for `fit`.
         options: Settings by method, e.g. ``{"mcmc": {"num_chains": 4}}``.
@@ -130,7 +130,7 @@ def compare(
     """
     given = as_model(model, n=n, input=input, jax=jax)
     prepared = prepare(given)
-    names = _names(methods)
+    names = registry.names_for(given) if methods is None else _names(methods)
     settings = dict(options or {})
     for name, of_method in settings.items():
         registry.check_options(registry.method(_known(name), given), of_method)
@@ -151,9 +151,7 @@ def compare(
     return Comparison(rows, posteriors, reference)
 
 
-def _names(given: Iterable[str] | None) -> list[str]:
-    if given is None:
-        return [info.name for info in registry.methods()]
+def _names(given: Iterable[str]) -> list[str]:
     if isinstance(given, str):
         raise TypeError(f"methods must be a list of names, got {given!r}.")
     return [_known(name) for name in given]

@@ -38,6 +38,8 @@ _ROOMS = {
 }
 # Models with one of these hooks have engines of their own for some of the methods.
 _ROOMS_OF_MODELS = {"shared_regression": "dynamics.methods"}
+# Methods for one kind of model, and the hook that it has.
+_NEEDED_HOOKS = {"collapsed": "shared_regression"}
 
 
 class MethodTable(list["MethodInfo"]):
@@ -66,6 +68,15 @@ def methods() -> MethodTable:
 def names() -> list[str]:
     """Return the names that ``fit`` takes, "auto" included."""
     return [AUTO, *_ROOMS]
+
+
+def names_for(model: Any = None) -> list[str]:
+    """Return the methods for a model, or the general ones: all but those for another kind."""
+    return [
+        name
+        for name in _ROOMS
+        if name not in _NEEDED_HOOKS or getattr(model, _NEEDED_HOOKS[name], None) is not None
+    ]
 
 
 def check_method(name: str) -> str:

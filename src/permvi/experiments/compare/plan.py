@@ -30,7 +30,7 @@ _QUICK = ("exact", "map", "sinkhorn", "bethe")
 
 def tasks(size: str, seed: int) -> list[Task]:
     """All methods at paper size, a few at smoke size."""
-    names = _QUICK if size == "smoke" else tuple(info.name for info in registry.methods())
+    names = _QUICK if size == "smoke" else tuple(registry.names_for())
     return [
         Task(
             f"{target.name} {method}",
