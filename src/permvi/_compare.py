@@ -112,8 +112,8 @@ def compare(
 
     Args:
         model: As for `fit`.
-        methods: Names from `permvi.methods`; by default all that are for this kind of model. What a method refuses is a row
-            with its reason.
+        methods: Names from `permvi.methods`; by default all that are for this kind of model. What
+            a method refuses is a row with its reason.
         seed: As for `fit`.
         options: Settings by method, e.g. ``{"mcmc": {"num_chains": 4}}``.
         n: For functions, as for `fit`, and so on for the next two.
