@@ -1,10 +1,10 @@
 """A permutation layer inside a neural network: learn to sort from examples of sorted lists.
 
-Items are points in the plane whose order nobody states. A network gives each item a score for every
-place, the layer rounds the scores to a permutation matrix, and the permuted items are compared with
-the list as it should be. The assignment has no gradient; the straight-through layer passes that of
-the scores' Sinkhorn matrix instead. Run ``python examples/learn_to_sort.py``; it needs Equinox (the
-extra ``vae``).
+Items are points in the plane, and the rule that orders them is unknown. A network gives each item a
+score for every place, the layer rounds the scores to a permutation matrix, and the loss compares
+the permuted items with the sorted list. The assignment has no gradient; the straight-through layer
+uses the gradient of the scores' Sinkhorn matrix instead. Run ``python examples/learn_to_sort.py``;
+it needs Equinox (the extra ``vae``).
 """
 # ruff: noqa: T201
 
@@ -21,7 +21,7 @@ NUM_ITEMS = 5
 
 
 class Sorter(eqx.Module):
-    """Scores of items from a small network, and the permutation that they round to."""
+    """A small network that scores items, and the permutation that the scores round to."""
 
     mlp: eqx.nn.MLP
 
@@ -29,24 +29,24 @@ class Sorter(eqx.Module):
         self.mlp = eqx.nn.MLP(2, "scalar", width_size=32, depth=2, key=rng_key)
 
     def scores(self, items: jax.Array) -> jax.Array:
-        """(n, n) scores of places (rows) and items (columns): large items like late places."""
+        """Return (n, n) scores of places (rows) and items (columns); large items belong late."""
         size = jax.vmap(self.mlp)(items)
         places = jnp.linspace(-1.0, 1.0, len(items))
         return places[:, None] * size
 
     def __call__(self, items: jax.Array) -> jax.Array:
-        """(n, n) a permutation matrix; gradients are those of a doubly-stochastic matrix."""
+        """Return an (n, n) permutation matrix with the gradients of a doubly stochastic one."""
         soft = pv.transforms.sinkhorn(self.scores(items), num_steps=20)
         return pv.assignment.nearest_permutation_straight_through(soft)
 
 
 def sort_key(items: jax.Array) -> jax.Array:
-    """(...) what decides the order; the network never sees it."""
+    """Return the values (...) that decide the order; the network never sees them."""
     return items[..., 0] * items[..., 1]
 
 
 def draw_lists(rng_key: jax.Array, num: int) -> tuple[jax.Array, jax.Array]:
-    """(num, n, 2) unordered items, and the same items in order."""
+    """Draw (num, n, 2) unordered items, and return them with the same items in order."""
     items = jax.random.uniform(rng_key, (num, NUM_ITEMS, 2))
     order = jnp.argsort(sort_key(items), axis=-1)
     return items, jnp.take_along_axis(items, order[..., None], axis=1)
@@ -54,19 +54,19 @@ def draw_lists(rng_key: jax.Array, num: int) -> tuple[jax.Array, jax.Array]:
 
 @eqx.filter_jit
 def loss_of(sorter: Sorter, items: jax.Array, ordered: jax.Array) -> jax.Array:
-    """The mean squared distance between the permuted items and those in order."""
+    """Return the mean squared distance between the permuted items and those in order."""
     return jnp.mean((jax.vmap(sorter)(items) @ items - ordered) ** 2)
 
 
 @eqx.filter_jit
 def places_right(sorter: Sorter, items: jax.Array, ordered: jax.Array) -> jax.Array:
-    """The fraction of places that hold the right item."""
+    """Return the fraction of places that hold the right item."""
     found = jax.vmap(sorter)(items) @ items
     return jnp.mean(jnp.all(jnp.abs(found - ordered) < 1e-4, axis=-1))
 
 
 def train(sorter: Sorter, num_steps: int, batch: int, rng_key: jax.Array) -> Sorter:
-    """Adam on fresh lists."""
+    """Train with Adam, on new lists in every step."""
     optimizer = optax.adam(3e-3)
 
     @eqx.filter_jit
@@ -84,7 +84,7 @@ def train(sorter: Sorter, num_steps: int, batch: int, rng_key: jax.Array) -> Sor
 
 
 def run(*, quick: bool = False) -> dict[str, float]:
-    """Print the fraction of items in their places, before and after training."""
+    """Print and return the fraction of right places, before and after training."""
     init_key, train_key, test_key = jax.random.split(jax.random.key(0), 3)
     untrained = Sorter(init_key)
     trained = train(untrained, 60 if quick else 600, 64, train_key)

@@ -1,7 +1,7 @@
 """Match the nodes of two noisy copies of a network.
 
-A random network is copied twice, every copy loses some edges and gains others, and the nodes of
-one copy are shuffled; a few nodes are known. Which of the others is which? The log density of a
+A random network is copied twice, each copy loses some edges and gains others, and the nodes of one
+copy are shuffled. A few nodes are known, and the others must be identified. The log density of a
 matching is quadratic: it counts the edges that the copies share. The best matching alone does not
 tell how many of its pairs are right; the posterior does, and here it is exact. Run
 ``python examples/network_alignment.py``.
@@ -16,13 +16,13 @@ import permvi as pv
 
 
 def random_network(num_nodes: int, p_edge: float, rng: np.random.Generator) -> np.ndarray:
-    """(n, n) symmetric 0/1 matrix of an Erdos-Renyi network."""
+    """Return the symmetric (n, n) 0/1 matrix of an Erdos-Renyi network."""
     upper = np.triu(rng.random((num_nodes, num_nodes)) < p_edge, 1)
     return (upper | upper.T).astype(float)
 
 
 def noisy_copy(network: np.ndarray, noise: float, rng: np.random.Generator) -> np.ndarray:
-    """The network with each pair of nodes changed, edge or none, with probability ``noise``."""
+    """Return a copy in which each edge or absent edge is flipped with probability ``noise``."""
     flips = np.triu(rng.random(network.shape) < noise, 1)
     return np.abs(network - (flips | flips.T))
 
@@ -30,11 +30,11 @@ def noisy_copy(network: np.ndarray, noise: float, rng: np.random.Generator) -> n
 def align(
     observed: np.ndarray, reference: np.ndarray, noise: float, known: np.ndarray
 ) -> pv.models.GraphMatching:
-    """The model: every pair of nodes that agrees counts the odds of agreeing.
+    """Return the model: the weight of a pair of nodes that agrees is the odds of agreeing.
 
-    A pair differs between two copies if exactly one of them changed it. Agreements of 0/1 matrices
-    are ``2 <A, X B X'>`` plus what no matching changes, and count each pair in both directions,
-    hence half of that.
+    A pair differs between two copies if exactly one of them flipped it. The number of agreeing
+    entries of two 0/1 matrices is ``2 <A, X B X'>`` plus a constant. This counts each pair of nodes
+    in both directions, so the log density is half of it times the log odds.
     """
     p_differ = 2 * noise * (1 - noise)
     return pv.models.GraphMatching(
@@ -43,7 +43,7 @@ def align(
 
 
 def run(*, quick: bool = False) -> list[dict[str, float]]:
-    """Print the table, and return its rows."""
+    """Print the table and return its rows."""
     num_nodes, num_known, repeats = (9, 3, 2) if quick else (14, 6, 10)
     unknown = np.arange(num_nodes) >= num_known
     rng = np.random.default_rng(1)

@@ -1,12 +1,12 @@
-"""Which neuron is which? Identities in a worm's tail from an atlas of other worms.
+"""Identify the neurons in a worm's tail with an atlas of other worms.
 
 Each worm is left out once. An atlas of the others gives every neuron a mean and a covariance of
-position and colour; a neuron of the left-out worm is scored by the predictive density that follows
-from them, a multivariate t. Neurons that were not seen in a worm leave their labels unused, and
-all identities of a worm are inferred together.
+position and colour. The neurons of the left-out worm are scored by the resulting predictive
+density, a multivariate t. Labels of neurons that were not seen in a worm stay unused, and all
+identities of a worm are inferred together.
 
 The data are NeuroPAL worms (Yemini et al. 2021) in ``$PERMVI_DATA/neuropal``; without the file a
-made-up population stands in. Run ``python examples/neurons.py``.
+made-up population is used. Run ``python examples/neurons.py``.
 """
 # ruff: noqa: T201
 
@@ -26,24 +26,24 @@ import permvi as pv
 from permvi import metrics
 
 FILE = Path("neuropal", "aligned_worms_tail.mat")
-# How many worms' worth of evidence the average covariance counts; chosen for each left-out worm.
+# Weight of the average covariance as a number of worms; chosen for each left-out worm.
 STRENGTHS = (2.0, 5.0, 10.0, 20.0)
-# Pairs whose best matching is so many nats below the best of all are left out. The widest gate
-# that leaves blocks small enough for the exact answer is taken.
+# Pairs whose best matching is more than this many nats below the best overall are left out. The
+# widest gate that leaves blocks small enough for the exact answer is used.
 GATES = (14.0, 12.0, 10.0, 8.0, 6.0, 4.0, 2.0, 0.0)
 LARGEST_BLOCK = 16
-# One label in a hundred is assumed to be a mistake of whoever annotated the worm.
+# One label in a hundred is assumed to be an annotator's mistake.
 MISTAKES = 0.01
 
 
 class Atlas(NamedTuple):
-    """What several worms say about every neuron.
+    """Statistics of every neuron in several worms.
 
     Attributes:
         mean: (m, d) means.
-        scatter: (m, d, d) sums of squares around them.
-        num_seen: (m,) in how many worms a neuron was seen.
-        num_worms: Of how many.
+        scatter: (m, d, d) sums of squares around the means.
+        num_seen: (m,) number of worms in which each neuron was seen.
+        num_worms: Number of worms.
     """
 
     mean: np.ndarray
@@ -53,7 +53,7 @@ class Atlas(NamedTuple):
 
 
 def build_atlas(worms: np.ndarray) -> Atlas:
-    """The atlas of worms (num, m, d), NaN where a neuron was not seen."""
+    """Return the atlas of worms (num, m, d), which are NaN where a neuron was not seen."""
     mean = np.nanmean(worms, axis=0)
     residual = np.nan_to_num(worms - mean)
     scatter = np.einsum("wni,wnj->nij", residual, residual)
@@ -61,19 +61,19 @@ def build_atlas(worms: np.ndarray) -> Atlas:
 
 
 def seen(worms: np.ndarray) -> np.ndarray:
-    """(..., m) whether a neuron was seen."""
+    """Return (..., m) booleans, True where a neuron was seen."""
     return ~np.isnan(worms).any(axis=-1)
 
 
 def covariances(atlas: Atlas, strength: float) -> np.ndarray:
-    """(m, d, d) covariances, each shrunk towards the average of all neurons."""
+    """Return (m, d, d) covariances, each shrunk towards the average of all neurons."""
     average = atlas.scatter.sum(axis=0) / (atlas.num_seen - 1).sum()
     weight = atlas.num_seen - 1 + strength
     return (atlas.scatter + strength * average) / weight[:, None, None]
 
 
 def log_predictive(points: np.ndarray, atlas: Atlas, strength: float) -> np.ndarray:
-    """(n, m) log densities of points (n, d) as each neuron: t, as the atlas is a finite sample."""
+    """Return (n, m) log t densities of points (n, d); t because the atlas is a finite sample."""
     widths = covariances(atlas, strength) * (1 + 1 / atlas.num_seen)[:, None, None]
     freedom = atlas.num_seen + strength
     laws = map(multivariate_t, atlas.mean, widths, freedom)
@@ -81,13 +81,13 @@ def log_predictive(points: np.ndarray, atlas: Atlas, strength: float) -> np.ndar
 
 
 def log_gaussian(points: np.ndarray, atlas: Atlas, strength: float) -> np.ndarray:
-    """(n, m) log densities of the usual Gaussian atlas, which takes its estimates for the truth."""
+    """Return (n, m) log densities of the usual Gaussian atlas, which ignores estimation error."""
     laws = map(multivariate_normal, atlas.mean, covariances(atlas, strength))
     return np.stack([law.logpdf(points) for law in laws], axis=-1)
 
 
 def choose_strength(worms: np.ndarray, folds: int = 5) -> float:
-    """The strength that predicts known neurons of other worms best, by cross-validation."""
+    """Return the strength that best predicts the neurons of held-out worms."""
 
     def score(strength: float) -> float:
         total = 0.0
@@ -103,7 +103,7 @@ def choose_strength(worms: np.ndarray, folds: int = 5) -> float:
 
 
 def gaps(scores: np.ndarray) -> np.ndarray:
-    """(n, m) how far the best matching that has a pair is below the best of all."""
+    """Return (n, m) gaps between the best matching and the best one that contains each pair."""
 
     def best(table: np.ndarray) -> float:
         return float(table[linear_sum_assignment(table, maximize=True)].sum())
@@ -116,7 +116,7 @@ def gaps(scores: np.ndarray) -> np.ndarray:
 
 
 def identify(scores: np.ndarray) -> pv.Posterior:
-    """The exact posterior of all identities among the pairs that are worth considering."""
+    """Return the exact posterior of all identities among the pairs within the gate."""
     distance = gaps(scores)
     for gate in GATES:
         model = pv.models.LinearMatching(scores, mask=distance <= gate + 1e-9)
@@ -130,7 +130,7 @@ class Prediction(NamedTuple):
     """Labels of one worm's neurons and their probabilities.
 
     Attributes:
-        labels: (n,) one label for each neuron, none twice.
+        labels: (n,) one label for each neuron.
         marginals: (n, m) probabilities.
         truth: (n,) the true labels.
     """
@@ -141,14 +141,14 @@ class Prediction(NamedTuple):
 
 
 def predict(worms: np.ndarray, left_out: int) -> dict[str, Prediction]:
-    """What each way to identify neurons says about the worm that is left out."""
+    """Return the predictions of each method for the worm that is left out."""
     others, worm = np.delete(worms, left_out, axis=0), worms[left_out]
     truth = np.flatnonzero(seen(worm))
     atlas, strength = build_atlas(others), choose_strength(others)
     gaussian = log_gaussian(worm[truth], atlas, strength)
     scores = log_predictive(worm[truth], atlas, strength)
 
-    # A label in use counts its density times the odds of being seen at all.
+    # The weight of a label in use is its density times the odds that its neuron is seen at all.
     p_seen = (atlas.num_seen + 0.5) / (atlas.num_worms + 1)
     posterior = identify(scores + np.log(p_seen / (1 - p_seen)))
 
@@ -165,14 +165,14 @@ def predict(worms: np.ndarray, left_out: int) -> dict[str, Prediction]:
 
 
 def summarise(found: Sequence[Prediction], baseline: Sequence[Prediction]) -> dict[str, float]:
-    """Accuracy with the paired difference to a baseline, log score and calibration error."""
+    """Return accuracy, its paired difference to a baseline, log score and calibration error."""
 
     def accuracies(of: Sequence[Prediction]) -> np.ndarray:
         return np.array([metrics.accuracy(one.labels, one.truth) for one in of])
 
     promised = [one.marginals[np.arange(len(one.labels)), one.labels] for one in found]
     kept = [one.labels == one.truth for one in found]
-    # A mean over neurons, not over worms, which have different numbers of them.
+    # Average over neurons, not over worms, because worms differ in their number of neurons.
     scores = [metrics.log_score(one.marginals, one.truth) for one in found]
     difference = accuracies(found) - accuracies(baseline)
     return {
@@ -185,7 +185,7 @@ def summarise(found: Sequence[Prediction], baseline: Sequence[Prediction]) -> di
 
 
 def made_up_worms(num: int = 16, m: int = 14, seed: int = 0) -> np.ndarray:
-    """(num, m, 6) a population in the place of the data: three coordinates, three colours."""
+    """Return (num, m, 6) simulated worms: three coordinates and three colours per neuron."""
     rng = np.random.default_rng(seed)
     worms = rng.normal(size=(m, 6)) + rng.normal(scale=0.35, size=(num, m, 6))
     worms[rng.random((num, m)) < 0.15] = np.nan
@@ -193,7 +193,7 @@ def made_up_worms(num: int = 16, m: int = 14, seed: int = 0) -> np.ndarray:
 
 
 def load_worms() -> tuple[np.ndarray, str]:
-    """(num, m, 6) worms, and what they are."""
+    """Return (num, m, 6) worms and a description of them."""
     path = Path(os.environ.get("PERMVI_DATA", "")) / FILE
     if not path.is_file():
         return made_up_worms(), f"made-up worms, since $PERMVI_DATA/{FILE.as_posix()} is not there"
@@ -201,7 +201,7 @@ def load_worms() -> tuple[np.ndarray, str]:
 
 
 def run(*, quick: bool = False) -> dict[tuple[str, str], dict[str, float]]:
-    """Print the table, and return its numbers by (features, method)."""
+    """Print the table and return its numbers by (features, method)."""
     worms, what = load_worms()
     print(f"{what}: {len(worms)} worms, {worms.shape[1]} neurons")
     chosen = range(0, len(worms), 13 if quick else 1)

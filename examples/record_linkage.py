@@ -1,13 +1,13 @@
-"""Link two lists of people that have typing errors, duplicates and people whom only one list has.
+"""Link two lists of people with typing errors, duplicates and people who are in one list only.
 
 Pairs of records are compared field by field. The model of Fellegi and Sunter (1969) turns the
-comparisons into log odds of a match, with probabilities that EM finds without any labelled pair.
-The log odds are scores of a partial matching: every record of one list has at most one partner in
-the other.
+comparisons into log odds of a match; EM estimates its probabilities without any labelled pairs. The
+log odds are the scores of a partial matching, in which every record of one list has at most one
+partner in the other.
 
-One list also has people twice. A matching would give only one copy to a person and share the
-probability between the copies, so copies are found first, by the same log odds within the list, and
-joined to one label. Run ``python examples/record_linkage.py``.
+One list also has some people twice. A matching can assign only one copy to a person, so the copies
+would share the probability. Copies are therefore found first, by the same log odds within the list,
+and joined to one label. Run ``python examples/record_linkage.py``.
 
 References:
     Fellegi, Sunter (1969). A theory for record linkage. JASA 64.
@@ -34,28 +34,28 @@ LAST += ["Keller", "Koch", "Lang", "Lorenz", "Maier", "Mayer", "Otto", "Peters",
 LAST += ["Schmitt", "Schulz", "Sommer", "Vogel", "Wagner", "Weber", "Wolf", "Ziegler"]
 TOWNS = ("Bonn", "Celle", "Jena", "Kiel", "Mainz", "Trier")
 FIELDS = ("first name", "last name", "birth year", "town")
-# Comparisons of a field: different, similar, the same.
+# Two texts are similar if the ratio of difflib.SequenceMatcher is at least this.
 SIMILAR = 0.7
-# A pair is left out if one of its records has a pair, or no partner, that is so many nats better.
-# What remains falls into small blocks.
+# A pair is left out if one of its records has a pair that is this many nats better, or is this much
+# better unmatched. The remaining pairs split into small blocks.
 GATE = 4.0
 
 
 class Record(NamedTuple):
-    """One line of a list, and who it really is."""
+    """One line of a list, and the number of the person that it describes."""
 
     fields: tuple[str, str, int, str]
     person: int
 
 
 def with_typo(word: str, rng: np.random.Generator) -> str:
-    """The word with one letter replaced."""
+    """Return the word with one letter replaced."""
     place = rng.integers(1, len(word))
     return word[:place] + rng.choice(list(string.ascii_lowercase)) + word[place + 1 :]
 
 
 def copy_of(record: Record, rng: np.random.Generator) -> Record:
-    """The same person, written down again by somebody else."""
+    """Return another record of the same person, with random errors."""
     first, last, year, town = record.fields
     if rng.random() < 0.2:
         first = with_typo(first, rng)
@@ -69,7 +69,7 @@ def copy_of(record: Record, rng: np.random.Generator) -> Record:
 
 
 def make_lists(num: int, seed: int = 0) -> tuple[list[Record], list[Record]]:
-    """Two lists; each has a fifth of its people alone, and the second has some of them twice."""
+    """Return two lists; a fifth of each is not in the other, and the second has duplicates."""
     rng = np.random.default_rng(seed)
     people = [
         Record(
@@ -90,7 +90,7 @@ def make_lists(num: int, seed: int = 0) -> tuple[list[Record], list[Record]]:
 
 
 def compare(a: Record, b: Record) -> list[int]:
-    """For each field 0 (different), 1 (similar) or 2 (the same)."""
+    """Return 0 (different), 1 (similar) or 2 (the same) for each field."""
     levels = []
     for x, y in zip(a.fields, b.fields, strict=True):
         if x == y:
@@ -103,17 +103,17 @@ def compare(a: Record, b: Record) -> list[int]:
 
 
 def compare_all(left: list[Record], right: list[Record]) -> np.ndarray:
-    """(n, m, fields) comparisons of all pairs."""
+    """Return (n, m, fields) comparisons of all pairs."""
     return np.array([[compare(a, b) for b in right] for a in left])
 
 
 class FellegiSunter(NamedTuple):
-    """How often matches and other pairs agree.
+    """Probabilities of comparisons, for matches and for other pairs.
 
     Attributes:
-        p_match: How frequent matches are among all pairs.
-        match: (fields, 3) probabilities of each comparison of a matching pair.
-        other: (fields, 3) of any other pair.
+        p_match: The fraction of matches among all pairs.
+        match: (fields, 3) probabilities of each comparison for a match.
+        other: (fields, 3) probabilities of each comparison for any other pair.
     """
 
     p_match: float
@@ -121,23 +121,23 @@ class FellegiSunter(NamedTuple):
     other: np.ndarray
 
     def evidence(self, levels: np.ndarray) -> np.ndarray:
-        """(...) log likelihood ratios of pairs with comparisons (..., fields)."""
+        """Return (...) log likelihood ratios of pairs with comparisons (..., fields)."""
         weights = np.log(self.match / self.other)
         return weights[np.arange(len(weights)), levels].sum(axis=-1)
 
     def log_odds(self, levels: np.ndarray) -> np.ndarray:
-        """(...) log odds that pairs match, each taken for itself."""
+        """Return (...) log odds that pairs match, each judged on its own."""
         return self.evidence(levels) + np.log(self.p_match / (1 - self.p_match))
 
 
 def estimate(levels: np.ndarray, num_steps: int = 50) -> FellegiSunter:
-    """The model of comparisons (pairs, fields), by EM; fields are independent given a match."""
+    """Fit the model to comparisons (pairs, fields) by EM; fields are independent given a match."""
     num_pairs, num_fields = levels.shape
     shown = levels[..., None] == np.arange(3)
     usual = (shown.sum(axis=0) + 1) / (num_pairs + 3)
 
     def frequencies(weights: np.ndarray) -> np.ndarray:
-        # Mixed with what is usual: what was never seen speaks neither for a match nor against it.
+        # Mixed with the overall frequencies, so that levels that were never seen are no evidence.
         return 0.99 * np.einsum("p,pfl->fl", weights / weights.sum(), shown) + 0.01 * usual
 
     agree = np.tile([0.1, 0.2, 0.7], (num_fields, 1))
@@ -149,17 +149,17 @@ def estimate(levels: np.ndarray, num_steps: int = 50) -> FellegiSunter:
 
 
 def find_copies(model: FellegiSunter, records: list[Record]) -> np.ndarray:
-    """(m,) which records of one list are the same person: equal numbers, from 0."""
+    """Return (m,) numbers from 0, equal for records of the same person in one list."""
     alike = model.log_odds(compare_all(records, records)) > 0
     return connected_components(alike, directed=False)[1]
 
 
 def match(evidence: np.ndarray, num_steps: int = 5) -> np.ndarray:
-    """(n, m) probabilities of pairs if everybody has at most one partner: exact, block by block.
+    """Return exact (n, m) probabilities of pairs if every record has at most one partner.
 
-    A pair now competes with two records that have no partner, so its prior odds are the number of
-    pairs over the number of ways to pair what is left alone. Both follow from the matching, which
-    is repeated until they agree with it.
+    A pair now competes with two unmatched records, so its prior odds are the expected number of
+    pairs over the number of ways to pair the unmatched records. Both depend on the matching, so
+    the matching is repeated with updated odds.
     """
     n, m = evidence.shape
     expected = 0.5 * min(n, m)
@@ -174,11 +174,11 @@ def match(evidence: np.ndarray, num_steps: int = 5) -> np.ndarray:
 
 
 def evaluate(marginals: np.ndarray, partners: np.ndarray) -> dict[str, float]:
-    """Links with probability above one half, against what is true.
+    """Compare the links with probability above one half with the true ones.
 
     Args:
         marginals: (n, m) probabilities of pairs.
-        partners: (n, m) booleans, which pairs are the same person.
+        partners: (n, m) booleans, True for pairs that are the same person.
     """
     linked = marginals > 0.5
     right = (linked & partners).sum()
@@ -195,14 +195,14 @@ def _best_is_true(marginals: np.ndarray, partners: np.ndarray) -> np.ndarray:
 
 
 def run(*, quick: bool = False) -> dict[str, dict[str, float]]:
-    """Print the table, and return its numbers by method."""
+    """Print the table and return its numbers by method."""
     left, right = make_lists(40 if quick else 120)
     levels = compare_all(left, right)
     model = estimate(levels.reshape(-1, len(FIELDS)))
     evidence = model.evidence(levels)
     same = np.array([[a.person == b.person for b in right] for a in left])
 
-    # A label for each person: its score is that of the copy that fits best.
+    # One label for each person; its score is that of the copy that fits best.
     copies = find_copies(model, right)
     members = [copies == label for label in range(copies.max() + 1)]
     joined = np.stack([evidence[:, of].max(axis=1) for of in members], axis=1)

@@ -25,7 +25,7 @@ def blocks(page, *languages):
 
 
 def public_modules():
-    """The modules whose names are public: those of the front door, and the engines one by one."""
+    """The modules whose names are public: those that `permvi` exports, and each engine."""
     names = [name for name in pv.__all__ if inspect.ismodule(getattr(pv, name))]
     engines = pkgutil.iter_modules(pv.inference.__path__, "permvi.inference.")
     return [f"permvi.{name}" for name in [*names, "datasets"]] + [

@@ -40,6 +40,9 @@ class Model(Protocol):
     ``delta``           ``(perm, i, k, **latents) -> ()``: what swapping the columns of rows i and k
                         of one matching (n,) adds to `log_density_of`, where that is cheaper than a
                         density; ``(perm, i, k, site, **latents)`` for perm (S, n) if S > 1.
+    ``quadratic``       Arrays A (n, n), B (m, m), C (n, m), if S = 1, with ``log_density(X) =
+                        <A, X B X'> + <C, X>`` for every matching: unlocks the quadratic solvers of
+                        "map" and "convex".
     ``shared_regression``
                         ``() -> arrays by name``: statistics of recordings that share one sparse
                         linear system, see `SharedDynamics.shared_regression`; unlocks "collapsed".
