@@ -155,7 +155,7 @@ def _r_hat(found: Diagnostics) -> Signal | None:
     return Signal(
         "R-hat of the chains",
         number(found.r_hat, 4),
-        f"Near 1, the chains agree; above {rule.R_HAT_CHECK} they have different distributions.",
+        f"Near 1, the chains agree on one distribution; above {rule.R_HAT_CHECK} they do not.",
         _grade(found.r_hat, rule.R_HAT_CHECK),
     )
 
