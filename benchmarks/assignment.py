@@ -1,4 +1,4 @@
-"""Batched assignment against a Python loop over SciPy's solver."""
+"""Time batched assignment against a Python loop over SciPy's solver."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ WANTED = {
 
 
 def rows(*, quick: bool = False) -> list[dict[str, object]]:
-    """Seconds of the host backend, inside and outside ``jit``, and of the loop, per size."""
+    """Time the host backend, inside and outside ``jit``, and the loop, for each size."""
     rng = np.random.default_rng(0)
     solve = jax.jit(lambda scores: assignment.solve(scores, backend="host"))
     found: list[dict[str, object]] = []

@@ -1,8 +1,8 @@
-"""The tables of docs/choosing.md, from the results of the study that compares all methods.
+"""Write the tables of docs/choosing.md from the results of the study of all methods.
 
 ``python -m benchmarks.choosing`` rewrites the blocks of the page between the comments
-``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` from ``results/compare``, which
-``permvi reproduce compare --size paper`` made.
+``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` from ``results/compare``, the
+output of ``permvi reproduce compare --size paper``.
 """
 
 import argparse
@@ -26,7 +26,7 @@ COMMAND = "python -m benchmarks.choosing"
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of ``rows.csv``, numbers as numbers and empty cells as None."""
+    """Read ``rows.csv``, with metrics as numbers and empty cells as None."""
     with (folder / "rows.csv").open(encoding="utf-8", newline="") as file:
         return [
             row | {name: float(row[name]) if row[name] else None for name in METRICS}
@@ -35,13 +35,13 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_seconds(folder: Path) -> dict[tuple[str, str], float]:
-    """Seconds of a fit by problem and method."""
+    """Read the mean seconds of a fit by problem and method."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return {(row["setting"]["target"], row["method"]): row["seconds"] / row["n"] for row in summary}
 
 
 def method_table() -> str:
-    """What `permvi.methods` says, as Markdown."""
+    """Return the table of `permvi.methods` in Markdown."""
     header = ["method", "needs", "gives", "masks", "partial", "cost"]
     return markdown_table(
         header,
@@ -62,7 +62,7 @@ def method_table() -> str:
 def section(
     target: Target, rows: list[dict[str, Any]], seconds: dict[tuple[str, str], float]
 ) -> str:
-    """A heading, what the problem is, its table and who refused it."""
+    """Return a problem's heading, description, table and the methods that refused it."""
     found = table(target.name, rows, seconds)
     header = [column.removeprefix(">") for column in found.columns]
     cells = [[f"`{method}`", *rest] for method, *rest in found.rows]
@@ -74,21 +74,21 @@ def section(
 
 
 def replace_block(text: str, name: str, content: str) -> str:
-    """The text with other content between two comments.
+    """Return the text with new content between the two comments of a block.
 
     Raises:
-        ValueError: The comments are not there, once each.
+        ValueError: A comment is missing or occurs more than once.
     """
     marks = [f"<!-- {name}:{end} -->" for end in ("begin", "end")]
     if any(text.count(mark) != 1 for mark in marks):
-        raise ValueError(f"page must have {marks[0]} and {marks[1]} once each, got others.")
+        raise ValueError(f"page must have {marks[0]} and {marks[1]} exactly once each.")
     before, rest = text.split(marks[0])
     after = rest.split(marks[1])[1]
     return f"{before}{marks[0]}\n\n{content}\n\n{marks[1]}{after}"
 
 
 def rewritten(text: str, results: Path, size: str = "paper") -> str:
-    """The page with its blocks as the results have them."""
+    """Return the page with its blocks rewritten from the results."""
     rows, seconds = read_rows(results), read_seconds(results)
     blocks = [section(target, rows, seconds) for target in targets(size)]
     text = replace_block(text, "methods", method_table())
@@ -96,9 +96,9 @@ def rewritten(text: str, results: Path, size: str = "paper") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder with the results")
     parser.add_argument("--page", type=Path, default=PAGE, help="page with the tables")
     parser.add_argument("--size", default="paper", help="size of the study")
     given = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""How close the engines come to exact answers, and whether their verdicts mean something.
+"""Compare the engines with exact answers, and check how reliable their verdicts are.
 
-``python -m benchmarks.engines --out results/engines`` runs everything (some ten minutes on two
-cores) and writes ``summary.json``; ``--quick`` runs tiny versions. Problems are drawn from fixed
-seeds that nothing was tuned on.
+``python -m benchmarks.engines --out results/engines`` runs everything (about ten minutes on
+two cores) and writes ``summary.json``; ``--quick`` runs tiny versions. Problems are drawn from
+fixed seeds that were not used for tuning.
 """
 
 import argparse
@@ -22,7 +22,7 @@ _SEED = 424_200
 
 
 class Measured(NamedTuple):
-    """Repeated measurements and the limit that they, or their mean, should keep."""
+    """Repeated measurements and the limit for their mean."""
 
     method: str
     setting: dict[str, Any]
@@ -33,7 +33,7 @@ class Measured(NamedTuple):
 
 
 def points(n: int, sigma: float, seed: int) -> pv.models.PointMatching:
-    """The matching task of the paper: noisy, shuffled copies of standard normal points."""
+    """Draw the paper's matching task: noisy, shuffled copies of standard normal points."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(n, 2))
     observations = centers[rng.permutation(n)] + sigma * rng.normal(size=(n, 2))
@@ -41,7 +41,7 @@ def points(n: int, sigma: float, seed: int) -> pv.models.PointMatching:
 
 
 def graphs(n: int, noise: float, divisor: float, seed: int) -> pv.models.GraphMatching:
-    """A noisy, permuted copy of a symmetric standard normal matrix."""
+    """Draw a noisy, permuted copy of a symmetric standard normal matrix."""
     rng = np.random.default_rng(seed)
     W, E = (np.triu(part) + np.triu(part, 1).T for part in rng.normal(size=(2, n, n)))
     order = rng.permutation(n)
@@ -49,7 +49,7 @@ def graphs(n: int, noise: float, divisor: float, seed: int) -> pv.models.GraphMa
 
 
 def black_box(model: pv.models.PointMatching) -> pv.models.CallableModel:
-    """The same density as a plain function of permutations, which can only be called."""
+    """Wrap the density in a plain function of permutations, which can only be called."""
     scores = np.asarray(model.scores, np.float64)
     rows = np.arange(len(scores))
     return pv.models.CallableModel(
@@ -58,19 +58,19 @@ def black_box(model: pv.models.PointMatching) -> pv.models.CallableModel:
 
 
 def row_error(posterior: pv.Posterior, exact: pv.Posterior) -> float:
-    """Mean over rows of the total variation between marginals."""
+    """Return the mean over rows of the total variation between marginals."""
     return float(pv.metrics.total_variation_per_row(posterior.marginals, exact.marginals).mean())
 
 
 def hellinger(posterior: pv.Posterior, exact: pv.Posterior) -> float:
-    """Between whole distributions, by the posterior's own probabilities."""
+    """Return the Hellinger distance between whole distributions, from their ``log_prob``."""
     perms = np.asarray(pv.permutations.enumerate_permutations(posterior.shape[0]))
     p, q = np.exp(exact.log_prob(perms)), np.exp(posterior.log_prob(perms))
     return float(np.sqrt(max(0.0, 1 - np.sqrt(p * q).sum())))
 
 
 def small_matchings(quick: bool) -> Iterator[Measured]:
-    """Six items: the family's own probabilities, for linear models and for black boxes."""
+    """Measure six items: the family's own probabilities, for linear models and black boxes."""
     repeats, boxes = (2, 1) if quick else (100, 20)
     for sigma, limit in zip((0.1, 0.25, 0.5, 0.75), (0.002, 0.01, 0.02, 0.025), strict=True):
         start = time.perf_counter()
@@ -92,7 +92,7 @@ def small_matchings(quick: bool) -> Iterator[Measured]:
 
 
 def larger_matchings(quick: bool) -> Iterator[Measured]:
-    """Ten to twenty items against the subset programme: corrected marginals, evidence, chains."""
+    """Measure ten to twenty items against exact sums: corrected marginals, evidence, chains."""
     repeats = 1 if quick else 20
     for sigma, limit in ((0.25, 0.02), (0.5, 0.02)):
         models = [points(10, sigma, _SEED + k) for k in range(repeats)]
@@ -111,7 +111,7 @@ def larger_matchings(quick: bool) -> Iterator[Measured]:
 
 
 def multimodal(quick: bool) -> Iterator[Measured]:
-    """Graph matching of nine items with several modes, against enumeration."""
+    """Measure graph matching of nine items with several modes, against enumeration."""
     n, repeats = (5, 1) if quick else (9, 10)
     for noise, divisor in ((0.7, 1.0), (1.5, 4.5)):
         models = [graphs(n, noise, divisor, _SEED + k) for k in range(repeats)]
@@ -122,7 +122,7 @@ def multimodal(quick: bool) -> Iterator[Measured]:
 
 
 def verdicts(quick: bool) -> Iterator[Measured]:
-    """Fits of mixed difficulty: is what is trusted right, and is what is right trusted?"""
+    """Measure how often trusted fits are right and right fits are trusted."""
     start = time.perf_counter()
     rows = list(_judged(quick))
     seconds = time.perf_counter() - start
@@ -139,7 +139,7 @@ def verdicts(quick: bool) -> Iterator[Measured]:
 
 
 def _judged(quick: bool) -> Iterator[tuple[float, str, bool]]:
-    """(error, verdict, whether it is a single component on a multimodal target) of each fit."""
+    """Yield the error and verdict of each fit, and whether it is one component on many modes."""
     small = [
         "rounding", "stick_breaking", "sequential", "stick_breaking_discrete", "mcmc",
         "gumbel_sinkhorn", "sinkhorn", "bethe", "naive", "map", "mallows",
@@ -213,11 +213,11 @@ SECTIONS: dict[str, Callable[[bool], Iterator[Measured]]] = {
 
 
 def main() -> None:
-    """Run sections and write their summary."""
+    """Run the sections and write their summary."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder of summary.json")
+    parser.add_argument("--out", type=Path, required=True, help="folder for summary.json")
     parser.add_argument("--only", choices=SECTIONS, help="run one section")
-    parser.add_argument("--quick", action="store_true", help="tiny versions")
+    parser.add_argument("--quick", action="store_true", help="run tiny versions")
     arguments = parser.parse_args()
     measured = []
     warnings.simplefilter("ignore", pv.FitWarning)

@@ -1,4 +1,4 @@
-"""Seconds for exact evidence and marginals of dense N x N problems: subset programme and NumPy."""
+"""Time exact evidence and marginals of dense N x N problems, compiled and in NumPy."""
 
 import platform
 import time
@@ -11,7 +11,7 @@ from permvi.inference.exact import solve_exact
 
 
 def rows(*, quick: bool = False) -> list[dict[str, Any]]:
-    """One object per size: seconds of permvi, of plain NumPy, and how many times NumPy takes."""
+    """Time permvi and plain NumPy; ``ratio`` is how many times longer NumPy takes."""
     solve_exact(np.zeros((8, 8)), method="dp")
     rng = np.random.default_rng(0)
     results = []
@@ -37,7 +37,7 @@ def rows(*, quick: bool = False) -> list[dict[str, Any]]:
 
 
 def numpy_subset_dp(scores: np.ndarray) -> tuple[float, np.ndarray]:
-    """Log evidence and (n, n) marginals by the same recursion, in whole-array operations."""
+    """Return log evidence and (n, n) marginals by the subset recursion, in NumPy operations."""
     n = len(scores)
     shifts = scores.max(axis=1, keepdims=True)
     weights = np.exp(scores - shifts)

@@ -1,8 +1,9 @@
-"""Worms on an accelerator: ``python -m benchmarks.gpu_worms [--quick] [--out FILE]``.
+"""Time fits of worms on an accelerator: ``python -m benchmarks.gpu_worms [--quick] [--out FILE]``.
 
-Ten five-worm fits by softassign in one batch, and rounding VI of five worms, after compilation.
-Prints rows as ``permvi bench`` does: ``reference`` is the time wanted on an H200, ``ratio`` how
-many times that is what it took. The connectome is read from the folder that ``PERMVI_DATA`` names.
+Times ten five-worm fits by softassign in one batch, and rounding VI of five worms, after
+compilation. Prints rows as ``permvi bench`` does: ``reference`` is the target time on an H200 and
+``ratio`` is ``reference / value``. The connectome is read from the folder that ``PERMVI_DATA``
+names.
 """
 
 import argparse
@@ -42,7 +43,7 @@ _WANTED = {
 def _solve_with_scipy(
     scores: np.ndarray, mask: np.ndarray | None, sign: float, perm: np.ndarray, status: np.ndarray
 ) -> None:
-    """What the compiled solver does for square problems, by SciPy in threads."""
+    """Solve square problems with SciPy in threads, in place of the compiled solver."""
 
     def solve(b: int) -> None:
         cost = sign * scores[b].astype(np.float64)
@@ -60,7 +61,7 @@ class _Case(NamedTuple):
 
 
 def _cases(num: int, size: int | None, num_steps: int) -> list[_Case]:
-    """Simulated groups of five worms; ``size`` neurons of the connectome, or all."""
+    """Simulate groups of five worms with ``size`` neurons of the connectome, or all of them."""
     network = celegans()
     graph, positions = network.adjacency[:size, :size], network.positions[:size]
     found = []
@@ -80,7 +81,7 @@ def _cases(num: int, size: int | None, num_steps: int) -> list[_Case]:
 
 
 def _timed(function: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """The median seconds of calls after a first one that compiles, and what the last returned."""
+    """Return the median seconds of a call after one that compiles, and the last result."""
     found = jax.block_until_ready(function())
     seconds = []
     for _ in range(repeats):
@@ -91,7 +92,7 @@ def _timed(function: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 
 
 def _steps(cases: list[_Case]) -> Callable[[], Any]:
-    """The compiled steps alone, on arrays that are on the device."""
+    """Return a function that runs the compiled steps alone, on arrays already on the device."""
     parts = []
     for case in cases:
         given = case.model.shared_regression()
@@ -109,7 +110,7 @@ def _steps(cases: list[_Case]) -> Callable[[], Any]:
 
 
 def rows(*, quick: bool = False) -> list[dict[str, Any]]:
-    """All measurements; ``quick`` has 40 neurons and few steps, to see that everything runs."""
+    """Run all measurements; ``quick`` uses 40 neurons and few steps, to check that all run."""
     size, num_steps, repeats = (40, 100, 1) if quick else (None, 1000, 5)
     cases = _cases(2 if quick else 10, size, num_steps)
     models = [case.model for case in cases]
@@ -163,7 +164,7 @@ def rows(*, quick: bool = False) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, print, and write if asked to."""
+    """Run the measurements, print them, and write them to ``--out`` if given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path)

@@ -1,4 +1,4 @@
-"""The time of ``import permvi`` against ``import jax``, each in fresh interpreters."""
+"""Time ``import permvi`` against ``import jax``, each in fresh interpreters."""
 
 import platform
 import subprocess
@@ -10,14 +10,14 @@ import numpy as np
 WANTED = {"import permvi vs import jax": 1 / 1.2}
 _STATEMENTS = {
     "import permvi": "import permvi",
-    # What a first use loads, since the names of permvi are lazy.
+    # The names of permvi are lazy; this is what a first use loads.
     "import permvi.transforms": "import permvi.transforms",
     "import jax": "import jax",
 }
 
 
 def rows(*, quick: bool = False) -> list[dict[str, Any]]:
-    """Median seconds of the import statements alone, without the start of the interpreter."""
+    """Time the import statements alone, without the start of the interpreter (medians)."""
     seconds: dict[str, list[float]] = {name: [] for name in _STATEMENTS}
     for _ in range(1 if quick else 7):
         for name, statement in _STATEMENTS.items():

@@ -1,4 +1,4 @@
-"""Error of the stick-breaking log-determinant and its gradient against exact arithmetic.
+"""Measure the error of the stick-breaking log-determinant against exact arithmetic.
 
 ``python -m benchmarks.precision`` prints the table of docs/mathematics/stick_breaking.md.
 """
@@ -14,7 +14,7 @@ CASES = [(40, 1), (40, 5), (80, 5), (40, 20), (50, 20), (40, 50), (40, 100)]
 
 
 def rows(*, repeats: int = 5) -> list[dict[str, object]]:
-    """Largest errors over ``repeats`` draws of normal logits, for each size, sd and dtype."""
+    """Measure errors over ``repeats`` draws of normal logits, for each size, sd and dtype."""
     found = []
     for n, sd in CASES:
         logits = sd * np.random.default_rng(n + sd).normal(size=(repeats, n - 1, n - 1))

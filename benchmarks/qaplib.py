@@ -1,11 +1,12 @@
-"""Quadratic assignment: the cost reached and the time taken, next to SciPy's FAQ.
+"""Compare quadratic assignment with SciPy's FAQ: the cost reached and the time taken.
 
-permvi follows FAQ with tabu search, which takes longer and goes further. So there are two more
-comparisons: with SciPy's FAQ restarted for as long, and of the two FAQs alone.
+permvi follows FAQ with tabu search, which takes longer and finds better solutions. So there are
+two more comparisons: with SciPy's FAQ restarted for the same time, and of FAQ alone in both.
 
-Instances are those of QAPLIB (Burkard, Karisch and Rendl 1997) in ``qaplib/`` of the data folder
-(``$PERMVI_DATA``, or ``shared/data`` beside the checkout); where there are none, a random instance
-whose optimum is found by enumeration stands in. Both get the same number of restarts.
+The instances are those of QAPLIB (Burkard, Karisch and Rendl 1997) in ``qaplib/`` of the data
+folder (``$PERMVI_DATA``, or ``shared/data`` beside the checkout). If there are none, a random
+instance whose optimum is found by enumeration is used instead. Both solvers get the same number of
+restarts.
 """
 
 import itertools
@@ -35,7 +36,7 @@ WANTED = {
 
 
 class Instance(NamedTuple):
-    """Minimise ``sum_ik A[i, k] B[perm[i], perm[k]]``."""
+    """A problem: minimise ``sum_ik A[i, k] B[perm[i], perm[k]]``."""
 
     name: str
     A: np.ndarray
@@ -44,18 +45,18 @@ class Instance(NamedTuple):
 
 
 def rows(*, quick: bool = False) -> list[dict[str, Any]]:
-    """For each instance costs in units of the optimum, and seconds."""
+    """Measure costs in units of the optimum, and seconds, for each instance."""
     instances = [random_instance()] if quick else list(_all_instances())
-    # Compiled before anything is timed.
+    # Compile before anything is timed.
     _ours(random_instance())
     return [row for instance in instances for row in _rows_of(instance)]
 
 
 def read_instance(folder: Path, name: str) -> Instance:
-    """An instance from ``NAME.dat`` (n, A, B) and ``NAME.sln`` (n, optimum, permutation).
+    """Read an instance from ``NAME.dat`` (n, A, B) and ``NAME.sln`` (n, optimum, permutation).
 
     Raises:
-        ValueError: A file does not hold as many numbers as its first one promises.
+        ValueError: A file does not have as many numbers as its first number implies.
     """
     numbers = _numbers(folder / f"{name}.dat")
     n = int(numbers[0])
@@ -69,14 +70,14 @@ def read_instance(folder: Path, name: str) -> Instance:
 
 
 def data_folder() -> Path:
-    """Where the instances should be."""
+    """Return the folder in which instances are looked for."""
     given = os.environ.get("PERMVI_DATA")
     base = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
     return base / "qaplib"
 
 
 def random_instance(size: int = 6) -> Instance:
-    """A small instance of random integers and its optimum."""
+    """Return a small instance of random integers with its optimum."""
     A, B = np.random.default_rng(0).integers(1, 50, size=(2, size, size)).astype(np.float64)
     perms = np.array(list(itertools.permutations(range(size))))
     costs = (A * B[perms[:, :, None], perms[:, None, :]]).sum(axis=(1, 2))
@@ -135,7 +136,7 @@ def _ours(instance: Instance, polish: Polish = "tabu") -> float:
 
 
 def _scipy(instance: Instance, seconds: float = 0.0) -> float:
-    """The best of as many restarts as permvi has, or of more until the time is over."""
+    """Return the best cost of as many restarts as permvi has, or more within ``seconds``."""
     rng, end = np.random.default_rng(0), time.perf_counter() + seconds
     best = np.inf
     for restart in itertools.count():

@@ -1,10 +1,10 @@
-"""All benchmarks: each row is a measurement and its reference from the same run.
+"""Run all benchmarks: each row is a measurement and its reference from the same run.
 
-A module of this folder with a function ``rows()`` is a group of benchmarks; it is listed in
-``GROUPS``. If the function takes ``quick``, tiny sizes come with it. The optional ``WANTED`` of a
-module says which ratio a row should reach.
+Each group in ``GROUPS`` is a module of this folder with a function ``rows()``. If that function
+takes ``quick``, it can run with tiny sizes. The optional ``WANTED`` of a module gives the ratio
+that a row should reach.
 
-``ratio`` is ``reference / value``: how many times better permvi is, so larger is better everywhere.
+``ratio`` is ``reference / value``: how many times better permvi is, so larger is always better.
 """
 
 import importlib
@@ -25,12 +25,12 @@ def run(
     quick: bool = False,
     report: Callable[[str, int, int], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """The rows of one group, or of all of them.
+    """Run one group or all of them, and return their rows.
 
     Args:
         only: Name of the group.
-        quick: Tiny sizes where a group has them, to see that everything runs.
-        report: Called with the name of the group, how many are done and how many there are.
+        quick: Use tiny sizes where a group has them, to check that everything runs.
+        report: Called with the name of the group, the number done and the total number.
     """
     groups = GROUPS if only is None else (one_of("only", only, GROUPS),)
     rows: list[dict[str, Any]] = []
@@ -44,7 +44,7 @@ def run(
 
 
 def wanted() -> dict[str, float]:
-    """The least ratio wanted of a row, by its name."""
+    """Return the smallest ratio that a row should reach, by its name."""
     targets: dict[str, float] = {}
     for group in GROUPS:
         targets |= getattr(importlib.import_module(f"benchmarks.{group}"), "WANTED", {})
@@ -52,6 +52,6 @@ def wanted() -> dict[str, float]:
 
 
 def machine() -> str:
-    """What the numbers were measured on."""
+    """Describe the machine and the versions of the packages."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("permvi", "jax", "numpy", "numba"))
     return f"{os.cpu_count()} cores, {platform.platform()}, {platform.python_version()}, {packages}"

@@ -1,8 +1,8 @@
-"""Marginals of thousands of items with few candidates each: seconds, peak memory and error.
+"""Measure time, peak memory and error of marginals for many items with few candidates each.
 
-Every case runs in a process of its own, so that peaks are its own. Errors are mean total
-variation of a row, against exact marginals where all blocks are small, and else what the fit states
-of itself.
+Every case runs in a separate process, so that its peak memory is its own. The error is the mean
+total variation of a row: against exact marginals if all blocks are small, and otherwise the error
+that the fit itself reports.
 """
 
 import functools
@@ -20,7 +20,7 @@ import permvi as pv
 from permvi import metrics
 
 _UNMATCHED = {"row_unmatched": -1.0, "col_unmatched": -1.0}
-# What is asked for with 5,000 items, the last as mean total variation of a row.
+# Targets with 5,000 items; TV is the mean total variation of a row.
 _TARGETS = {"s": 60.0, "GiB": 4.0, "TV": 0.02}
 _CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "random candidates, unmatched allowed": ("random", _UNMATCHED, {}),
@@ -31,14 +31,14 @@ _CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 def random_candidates(n: int, rng: np.random.Generator, degree: int = 10) -> np.ndarray:
-    """Codes ``row * n + col`` of random pairs, a perfect matching among them."""
+    """Draw codes ``row * n + col`` of random pairs that contain a perfect matching."""
     rows, cols = np.repeat(np.arange(n), degree), rng.integers(n, size=n * degree)
     cols[::degree] = rng.permutation(n)
     return np.unique(rows * n + cols)
 
 
 def blocks(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Codes of all pairs within blocks of 8 to 12 items."""
+    """Return the codes ``row * n + col`` of all pairs within blocks of 8 to 12 items."""
     parts, start = [], 0
     while start < n:
         members = np.arange(start, min(n, start + int(rng.integers(8, 13))))
@@ -48,7 +48,7 @@ def blocks(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def measure(name: str, n: int, num_steps: int | None = None) -> dict[str, Any]:
-    """Fit one case and say what it took."""
+    """Fit one case and return its seconds, peak memory and mean error."""
     kind, weights, options = _CASES[name]
     rng = np.random.default_rng(0)
     codes = (random_candidates if kind == "random" else blocks)(n, rng)
@@ -75,10 +75,10 @@ def measure(name: str, n: int, num_steps: int | None = None) -> dict[str, Any]:
 
 
 def rows(*, quick: bool = False) -> list[dict[str, Any]]:
-    """For each case its seconds, also beside those of a fifth of the items, its memory and error.
+    """Measure the seconds, memory and error of each case.
 
-    Five times as many items should take five times as long: that is the reference of the first row.
-    Those of the others are what is asked for.
+    Five times as many items should take five times as long. So the reference of the first row is
+    five times the seconds of a fifth of the items. The references of the other rows are targets.
     """
     quickly = functools.partial(measure, num_steps=20_000)
     n, of_case = (250, quickly) if quick else (5000, _measure_apart)
@@ -108,7 +108,7 @@ def rows(*, quick: bool = False) -> list[dict[str, Any]]:
 
 
 def _measure_apart(case: str, n: int) -> dict[str, Any]:
-    """`measure` in a process of its own."""
+    """Run `measure` in a separate process."""
     command = [sys.executable, "-m", "benchmarks.sparse", case, str(n)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])

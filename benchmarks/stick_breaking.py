@@ -1,7 +1,7 @@
-"""Stick-breaking to the Birkhoff polytope against scans over entries and a compiled loop, float32.
+"""Time stick-breaking against scans over entries and a compiled loop, in float32.
 
-All references work with plain numbers where permvi carries logarithms. They lose their precision
-near the vertices, so the draws here lie around the centre of the polytope.
+All references work with plain numbers where permvi carries logarithms. They lose precision near
+the vertices, so the draws here lie around the centre of the polytope.
 """
 
 import functools
@@ -31,7 +31,7 @@ _Map = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 def rows(*, quick: bool = False) -> list[dict[str, Any]]:
-    """Seconds of value and gradient and of the forward map, and the exponent of their growth."""
+    """Time value and gradient and the forward map, and measure the growth of time with N."""
     size, forward_size = (6, 7) if quick else (100, 278)
     sizes, repeats = ((8, 64), 3) if quick else ((100, 200, 400, 800), 9)
     return [
@@ -42,7 +42,7 @@ def rows(*, quick: bool = False) -> list[dict[str, Any]]:
 
 
 def scan_carrying_sticks(psi: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Fill X entry by entry, carrying what is left of the row and of each column."""
+    """Fill X entry by entry, carrying the remainders of the row and of each column."""
     n = len(psi) + 1
     cell, index = jnp.arange((n - 1) ** 2), jnp.arange(n)
 
@@ -56,7 +56,7 @@ def scan_carrying_sticks(psi: jax.Array) -> tuple[jax.Array, jax.Array]:
         x = lower + b * width
         row_left = row_left - x
         columns_left = columns_left.at[j].add(-x)
-        # The last column takes what the others have left of the row.
+        # The last column takes the remainder of the row.
         columns_left = columns_left.at[-1].add(jnp.where(j == n - 2, -row_left, 0))
         return (row_left, columns_left), (x, row_left, width)
 
@@ -69,9 +69,9 @@ def scan_carrying_sticks(psi: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def scan_of_scans(psi: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same by a scan over rows of scans over entries, where no step touches a whole row.
+    """Fill X by a scan over rows of scans over entries, in which no step touches a whole row.
 
-    The fastest scan over entries that we know.
+    This is the fastest scan over entries that we know.
     """
 
     def fill_entry(row_left: jax.Array, entry: Any) -> Any:
@@ -94,14 +94,14 @@ def scan_of_scans(psi: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def scan_carrying_matrix(psi: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Fill X entry by entry with the bounds as the paper prints them, sums over X."""
+    """Fill X entry by entry with the paper's bounds, which are sums over X."""
     n = len(psi) + 1
     cell, index = jnp.arange((n - 1) ** 2), jnp.arange(n)
 
     def fill_entry(X: jax.Array, entry: Any) -> Any:
         i, j, b = entry
         row, column = X[i].sum(), X[:, j].sum()
-        # The rows above sum to one: what they have beyond column j is the rest of it.
+        # The rows above sum to one, so their entries beyond column j are one minus the others.
         beyond = i - jnp.where((index[:, None] < i) & (index <= j), X, 0).sum()
         lower = jnp.maximum(0, 2 - n + j - row + beyond)
         width = jnp.minimum(1 - row, 1 - column) - lower
@@ -116,7 +116,7 @@ def scan_carrying_matrix(psi: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @numba.njit
 def compiled_loop(psi: np.ndarray, X: np.ndarray, log_det: np.ndarray) -> None:
-    """Fill the batches X and log_det in O(N^2) each, one thread and one logarithm an entry."""
+    """Fill the batches X and log_det in O(N^2) each, with one thread and one log per entry."""
     n = X.shape[-1]
     columns_left = np.empty(n, X.dtype)
     one = X.dtype.type(1)
@@ -182,7 +182,7 @@ def _forward_row(n: int, repeats: int) -> dict[str, Any]:
 
 
 def _slope_row(sizes: tuple[int, ...], repeats: int) -> dict[str, Any]:
-    """The slope of a line through log time against log N; the reference is the largest allowed."""
+    """Fit the slope of log time against log N; the reference is the largest allowed slope."""
     candidates: dict[str, Callable[[], object]] = {}
     for n in sizes:
         function = _value_and_gradient(jax.vmap(transforms.stick_breaking), n)
@@ -194,7 +194,7 @@ def _slope_row(sizes: tuple[int, ...], repeats: int) -> dict[str, Any]:
 
 
 def _value_and_gradient(batched: _Map, n: int) -> Callable[[jax.Array], Any]:
-    """Of ``sum(X * T) + log_det`` summed over the batch, so that both results are used."""
+    """Differentiate ``sum(X * T) + log_det``, summed over the batch, so that both are used."""
     T = jnp.asarray(np.random.default_rng(1).normal(size=(n, n)), jnp.float32)
 
     def objective(psi: jax.Array) -> jax.Array:
@@ -205,7 +205,7 @@ def _value_and_gradient(batched: _Map, n: int) -> Callable[[jax.Array], Any]:
 
 
 def _draws(n: int, batch: int) -> jax.Array:
-    """Standard normal numbers around those whose image has all entries 1/n."""
+    """Draw normal numbers with unit variance around the psi that maps to all entries 1/n."""
     rng = np.random.default_rng(0)
     index = np.arange(n - 1)
     centre = -np.log(n - 1 - np.maximum.outer(index, index))
@@ -217,7 +217,7 @@ def _log_slopes(psi: jax.Array) -> jax.Array:
 
 
 def _check_same(ours: Any, reference: Any) -> None:
-    """Different answers would make the comparison pointless."""
+    """Check that both give the same answer; otherwise the comparison would be pointless."""
     for a, b in zip(ours, reference, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-2)
 

@@ -1,4 +1,4 @@
-"""Fair timings: the candidates take turns, so that a busy machine slows all of them alike."""
+"""Fair timings: candidates take turns, so that a busy machine slows all of them alike."""
 
 import time
 from collections.abc import Callable
@@ -10,12 +10,11 @@ _CALLS_PER_TURN = 3
 
 
 def side_by_side(candidates: dict[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
-    """The median seconds of each candidate over ``repeats`` rounds, after one round to warm up.
+    """Return the median seconds of each candidate over ``repeats`` rounds, after a warm-up round.
 
-    In each round every candidate is called three times and the fastest call counts: after another
-    candidate has gone through much memory, the first calls pay for getting their own back, which
-    is no property of either. What a candidate returns is waited for, so that JAX's asynchronous
-    calls are timed to their end.
+    In each round every candidate is called three times and the fastest call counts: the first
+    calls after another candidate has used much memory pay for refilling the caches. Each call is
+    timed until its results are ready, since JAX's calls are asynchronous.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for candidate in candidates.values():

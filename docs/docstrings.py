@@ -1,7 +1,7 @@
-"""What Markdown leaves of the roles, tables and footnotes of docstrings, as HTML: a hook of MkDocs.
+"""MkDocs hook that converts the roles, tables and footnotes of docstrings to HTML.
 
-Docstrings are written for readers of the code, with Sphinx's roles and simple tables; `mathml`
-takes care of their formulas.
+Docstrings use Sphinx's roles and simple tables, which Markdown leaves unconverted; `mathml`
+converts their formulas.
 """
 
 import re
@@ -15,13 +15,13 @@ _MARK = re.compile(r" \[(\d)\]_")
 
 
 def _name(found: re.Match[str]) -> str:
-    """The name that a role refers to: its last part alone after a tilde."""
+    """Return the name that a role refers to; after a tilde, only its last part."""
     path = found[1]
     return f"<code>{path.rpartition('.')[2] if path.startswith('~') else path}</code>"
 
 
 def _cells(text: str, num: int) -> list[list[str]]:
-    """The rows of a simple table; what is indented goes on with the last cell."""
+    """Return the rows of a simple table; an indented line continues the last cell."""
     rows: list[list[str]] = []
     for line in text.split("\n"):
         if line.startswith("  ") and rows:
@@ -47,7 +47,7 @@ def _table(found: re.Match[str]) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """The HTML of a page with what was left of docstrings' markup converted."""
+    """Convert the remaining docstring markup in the HTML of a page."""
     content = _TABLE.sub(_table, _ROLE.sub(_name, content))
     content = _FOOTNOTE.sub(r"<p><sup>\1</sup> ", content)
     return _MARK.sub(r"<sup>\1</sup>", content)

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent / "images"
 
 
 def matrix(ax: Axes, values: np.ndarray, title: str) -> None:
-    """A small matrix with entries between 0 and 1."""
+    """Draw a small matrix with entries between 0 and 1."""
     ax.imshow(values, cmap="Blues", vmin=0.0, vmax=1.0)
     ax.set(title=title, xticks=[], yticks=[])
     for spine in ax.spines.values():
@@ -25,13 +25,13 @@ def matrix(ax: Axes, values: np.ndarray, title: str) -> None:
 
 
 def row_of(count: int, height: float = 1.6) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with axes side by side."""
+    """Return a figure with axes side by side."""
     figure = Figure(figsize=(1.55 * count, height), layout="constrained")
     return figure, figure.subplots(1, count)
 
 
 def stick_breaking() -> Figure:
-    """One psi at falling temperatures."""
+    """Draw the image of one psi at falling temperatures."""
     psi = jax.random.normal(jax.random.key(3), (5, 5))
     figure, axes = row_of(5)
     matrix(axes[0], np.asarray(jax.nn.sigmoid(psi)), "sigmoid(psi)")
@@ -42,7 +42,7 @@ def stick_breaking() -> Figure:
 
 
 def rounding() -> Figure:
-    """One psi on its way to the nearest permutation."""
+    """Draw one psi on its way to the nearest permutation."""
     key_mean, key_noise = jax.random.split(jax.random.key(5))
     mean = pv.transforms.sinkhorn(2 * jax.random.normal(key_mean, (6, 6)))
     psi = mean + 0.15 * jax.random.normal(key_noise, (6, 6))
@@ -57,7 +57,7 @@ def rounding() -> Figure:
 
 
 def sinkhorn() -> Figure:
-    """A matrix after several steps, and how far its sums are from one."""
+    """Draw a matrix after several Sinkhorn steps, and the error of its sums."""
     log_m = 2 * jax.random.normal(jax.random.key(1), (6, 6))
     figure, axes = row_of(5)
     matrix(axes[0], np.asarray(jnp.exp(log_m) / jnp.exp(log_m).max()), "exp(L), rescaled")
@@ -72,7 +72,7 @@ def sinkhorn() -> Figure:
 
 
 def simplex_clouds() -> Figure:
-    """Draws of three relaxations of one categorical distribution, at two temperatures."""
+    """Plot draws of three relaxations of one categorical distribution, at two temperatures."""
     probabilities = jnp.array([0.5, 0.3, 0.2])
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.75**0.5]])
     keys = jax.random.split(jax.random.key(0), 3)
@@ -101,7 +101,7 @@ def simplex_clouds() -> Figure:
 
 
 def posterior() -> Figure:
-    """The example of the README."""
+    """Draw the posterior of the README's example."""
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(6, 2))
     observations = centers[rng.permutation(6)] + 0.5 * rng.normal(size=(6, 2))
@@ -109,7 +109,7 @@ def posterior() -> Figure:
     figure = Figure(figsize=(7.2, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     pv.plots.point_matching(found, observations, centers, left)
-    left.set_title("observations, centres and who may be who")
+    left.set_title("observations, centres and probable pairs")
     pv.plots.marginals(found, right)
     return figure
 

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers show without any script: MkDocs runs this as a hook."""
+"""MkDocs hook that converts formulas to MathML, which browsers show without scripts."""
 
 import html
 import re
@@ -6,8 +6,8 @@ from typing import Any
 
 from latex2mathml.converter import convert
 
-# How the Markdown of a docstring leaves Sphinx's roles and directives behind, and what pymdownx
-# makes of dollars on a page.
+# What Markdown makes of Sphinx's math role and directive in a docstring, and pymdownx of dollars on
+# a page.
 _INLINE = (
     re.compile(r":math:<code>(.*?)</code>", re.DOTALL),
     re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL),
@@ -28,7 +28,7 @@ def _formula(found: re.Match[str], display: str) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """The HTML of a page with all its formulas converted."""
+    """Convert all formulas in the HTML of a page."""
     for pattern in _INLINE:
         content = pattern.sub(lambda found: _formula(found, "inline"), content)
     for pattern in _DISPLAY:

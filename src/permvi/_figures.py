@@ -1,4 +1,4 @@
-"""The look that all figures share, and saving them whole or not at all."""
+"""The shared style of all figures, and saving them atomically."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 0.9,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
-    # Text stays text in the PDF, and equal figures are equal files.
+    # Text stays text in the PDF, and equal figures give identical files.
     "pdf.fonttype": 42,
     "svg.hashsalt": "permvi",
 }
@@ -47,7 +47,7 @@ _UNDATED = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
-    """The shared look inside the block; the caller's own settings before and after it."""
+    """Apply the shared style inside the block and restore the caller's settings after it."""
     with mpl.rc_context(_STYLE):
         yield
 
@@ -55,9 +55,9 @@ def styled() -> Iterator[None]:
 def save(
     figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "pdf"), dpi: int = 300
 ) -> list[Path]:
-    """Save a figure as ``folder/name.png`` and so on; returns the paths.
+    """Save a figure as ``folder/name.png`` and so on; return the paths.
 
-    Each file is written under a temporary name and moved, so that none is ever half a figure.
+    Each file is written under a temporary name and then moved, so that no file is incomplete.
     """
     paths = []
     for form in formats:

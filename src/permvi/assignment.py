@@ -1,21 +1,21 @@
 """Linear assignment: the best permutation under a matrix of scores, for any batch of matrices.
 
 Every function takes any leading batch shape. ``solve`` and ``nearest_permutation`` work inside and
-outside ``jit`` and ``vmap``; the mask functions look at values and work outside only.
+outside ``jit`` and ``vmap``; the mask functions need concrete values and work outside only.
 
-Ties. Of all optimal assignments the answer is the lexicographically smallest one: the first row has
-the smallest column that any optimum gives it, then the second row, and so on (a row left over
-counts as if it had the last column of all). Assignments count as equally good when they differ by
-no more than rounding: an entry may be used if its reduced cost is zero to within 16 roundings of
-the two potentials it is made of (in float64 on the host, in the dtype of the scores on a device).
-So ties that are exact in that precision, such as those of equal scores, equal rows or integers, are
-all recognised and all backends agree; and where float32 and float64 see different near-ties,
-backends may differ, by answers whose scores agree to rounding.
+Ties. If several assignments are optimal, the lexicographically smallest one is returned: the first
+row has the smallest column that any optimum gives it, then the second row, and so on (an unmatched
+row counts as if it had a column after the last). Assignments count as equally good if they differ
+by no more than rounding: an entry may be used if its reduced cost is zero to within 16 roundings of
+its two potentials (in float64 on the host, in the dtype of the scores on a device). So ties that
+are exact in that precision, such as those of equal scores, equal rows or integers, are all
+recognised, and all backends agree. Near-ties may differ between float32 and float64; then backends
+may return different assignments, whose scores agree to rounding.
 
 Bad values. Scores of allowed pairs must be finite, and the mask must allow an assignment. Outside
-``jit`` anything else raises ``ValueError``. Inside, ``solve`` answers such a problem, and only that
-one, with -1 everywhere and ``nearest_permutation`` with NaN everywhere. XLA reads subnormal scores
-as zero.
+``jit`` anything else raises ``ValueError``. Inside ``jit``, ``solve`` returns -1 for all rows of
+such a problem and ``nearest_permutation`` NaN for all entries; other problems of the batch are not
+affected. XLA treats subnormal scores as zero.
 """
 
 import functools
@@ -35,7 +35,7 @@ _Array: TypeAlias = jax.Array | np.ndarray
 Backend = Literal["auto", "host", "device", "lapx"]
 
 _BACKENDS = ("auto", "host", "device", "lapx")
-# From about here on an H200 overtook the 16 cores of its host, at n = 20 to 200.
+# From about this batch size on, an H200 was faster than 16 host cores, at n = 20 to 200.
 _MANY = 256
 
 
@@ -45,21 +45,21 @@ def solve(
     maximize: bool = True,  # noqa: FBT001, FBT002 (the name and place are part of the contract)
     backend: Backend = "auto",
 ) -> jax.Array:
-    r"""The assignment of rows to columns with the best total score.
+    r"""Find the assignment of rows to columns with the best total score.
 
     Solves :math:`\max_\pi \sum_i s_{i \pi(i)}` over injective maps of the rows, or the minimum.
-    With more rows than columns every column is used and the rows that are left over get -1.
+    With more rows than columns every column is used, and the remaining rows get -1.
 
     Args:
         scores: (..., n, m) floats.
         mask: Booleans that broadcast against ``scores``, True where row i may have column j. Scores
-            of forbidden pairs are ignored, whatever they are.
-        maximize: Whether high scores are good, rather than low ones.
+            of forbidden pairs are ignored, whatever their values.
+        maximize: Whether to maximise the total score; otherwise it is minimised.
         backend: "host" (through a callback inside ``jit``; a compiled solver on all cores, or SciPy
             for a few small problems before numba is loaded), "device" (pure JAX, stays where the
-            scores are), "lapx" (the host with the optional package lapx instead), or "auto". That
-            is the host, except where JAX's default backend is an accelerator and the scores hold
-            256 or more problems; problems that ``vmap`` adds are not seen and not counted.
+            scores are), "lapx" (the host, with the optional package lapx), or "auto". "auto"
+            uses the host, unless JAX's default backend is an accelerator and the scores hold 256 or
+            more problems; problems that ``vmap`` adds are not counted.
 
     Returns:
         (..., n) integers ``perm[i] = j``. See the module for ties and bad values.
@@ -86,9 +86,9 @@ def solve(
 def nearest_permutation(
     psi: ArrayLike, mask: ArrayLike | None = None, backend: Backend = "auto"
 ) -> jax.Array:
-    r"""The permutation matrices nearest to square matrices in the Euclidean (Frobenius) norm.
+    r"""Find the permutation matrices nearest to square matrices in the Euclidean (Frobenius) norm.
 
-    That is :math:`\arg\max_P \langle P, \psi \rangle`, since all permutation matrices have the same
+    This is :math:`\arg\max_P \langle P, \psi \rangle`, since all permutation matrices have the same
     norm. No gradient flows through it.
 
     Args:
@@ -109,7 +109,7 @@ def nearest_permutation(
 def nearest_permutation_straight_through(
     psi: ArrayLike, mask: ArrayLike | None = None, backend: Backend = "auto"
 ) -> jax.Array:
-    """`nearest_permutation`, but differentiated as if it were the identity (for network layers)."""
+    """Apply `nearest_permutation`, with the gradient of the identity (for network layers)."""
     psi = _checks.floating("psi", psi)
     return _with_gradient_of(nearest_permutation(psi, mask, backend), psi)
 
@@ -122,7 +122,7 @@ def is_feasible(mask: ArrayLike) -> np.ndarray:
 
 
 def prune_mask(mask: ArrayLike) -> np.ndarray:
-    """Masks without the entries that no assignment can use.
+    """Remove the entries of masks that no assignment can use.
 
     An entry stays if some complete assignment uses it: one that gives a column to every row, or, if
     there are more rows than columns, a row to every column.
@@ -147,14 +147,14 @@ def prune_mask(mask: ArrayLike) -> np.ndarray:
 
 
 def blocks(mask: ArrayLike) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The independent parts of one masked problem.
+    """Split a masked problem into its independent parts.
 
     Args:
         mask: (n, m) booleans, True where allowed. It is pruned first, which may split it further.
 
     Returns:
         The row and column indices of each part, in the order of their first rows. An assignment of
-        the whole is one of each part. Rows and columns that cannot be matched are in no part.
+        the whole combines one of each part. Rows and columns that cannot be matched are in no part.
 
     Raises:
         ValueError: If the mask allows no assignment.
@@ -167,7 +167,7 @@ def blocks(mask: ArrayLike) -> list[tuple[np.ndarray, np.ndarray]]:
 def _solve(
     name: str, scores: _Array, mask: _Array | None, *, maximize: bool, backend: str
 ) -> jax.Array:
-    """``solve`` after the checks of shape and dtype; ``name`` is what the user calls the scores."""
+    """Solve after the checks of shape and dtype; ``name`` is the user's name for the scores."""
     if backend not in _BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(_BACKENDS)}, got {backend!r}.")
     if backend == "lapx" and importlib.util.find_spec("lap") is None:
@@ -213,14 +213,14 @@ def _through_callback(
 ) -> jax.Array:
     arguments = [scores]
     if mask is not None:
-        # With equally many axes, those that vmap puts in front stay in front of all others.
+        # With equal numbers of axes, those that vmap adds stay in front of all others.
         missing = tuple(range(mask.ndim - scores.ndim))
         arguments = [jnp.expand_dims(scores, missing), mask]
     batch = jnp.broadcast_shapes(*(a.shape[:-2] for a in arguments))
     if backend != "lapx":
         host.compile_for(scores.dtype)
     shape = jax.ShapeDtypeStruct((*batch, scores.shape[-2]), jnp.int32)
-    # What vmap does not batch comes with an axis of size one, and the host broadcasts.
+    # Arguments that vmap does not batch get an axis of size one, and the host broadcasts.
     return jax.pure_callback(
         _callback(maximize=maximize, backend=backend), shape, *arguments, vmap_method="expand_dims"
     )
@@ -228,7 +228,7 @@ def _through_callback(
 
 @functools.cache
 def _callback(*, maximize: bool, backend: str) -> Any:
-    """The host solver as a callback; always the same object, so that JAX finds what it compiled."""
+    """The host solver as a callback; always the same object, so that JAX reuses compiled code."""
     solver = "lapx" if backend == "lapx" else "compiled"
 
     def callback(scores: ArrayLike, mask: ArrayLike | None = None) -> np.ndarray:
@@ -249,14 +249,14 @@ def _with_gradient_of_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.A
 
 
 def _floating(name: str, value: ArrayLike) -> _Array:
-    """Floats as a JAX array; those in NumPy stay there, the host may be where they are needed."""
+    """Floats as a JAX array; NumPy arrays stay on the host, where they may be needed."""
     if isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64):
         return value
     return _checks.floating(name, value)
 
 
 def _fitting_mask(mask: ArrayLike | None, name: str, scores: _Array) -> _Array | None:
-    """The mask with the last two axes, and at least as many axes, as the scores."""
+    """The mask broadcast to the last two axes, and to at least as many axes, as the scores."""
     if mask is None:
         return None
     array = mask if isinstance(mask, jax.Array) else np.asarray(mask)

@@ -1,4 +1,4 @@
-"""How far a posterior is from another, and how well its probabilities keep their promises."""
+"""Distances between posteriors, and the accuracy and calibration of their probabilities."""
 
 import math
 from typing import NamedTuple
@@ -6,19 +6,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-# As in permvi.permutations, which would load JAX.
+# The same limit as in permvi.permutations, whose import would load JAX.
 _MAX_ENUMERATION = 9
 
 _SUM_TOLERANCE = 1e-6
 
 
 class ReliabilityCurve(NamedTuple):
-    """What was promised and what came true, in bins of (nearly) equal mass.
+    """Confidence and accuracy in bins of (nearly) equal mass.
 
     Attributes:
         confidence: (bins,) mean confidence of each bin, increasing.
-        accuracy: (bins,) fraction that was correct.
-        counts: (bins,) how many predictions.
+        accuracy: (bins,) fraction of correct predictions.
+        counts: (bins,) number of predictions.
     """
 
     confidence: np.ndarray
@@ -55,7 +55,8 @@ def total_variation_per_row(
     Args:
         marginals_a: (..., n, m).
         marginals_b: (..., n, m).
-        unmatched_a: (..., n) probabilities of staying unmatched, one more label; zero by default.
+        unmatched_a: (..., n) probabilities of staying unmatched, counted as one more label; zero by
+            default.
         unmatched_b: (..., n) likewise.
 
     Returns:
@@ -94,7 +95,7 @@ def empirical_distribution(
     bad = (np.sort(perms, axis=1) != np.arange(n)).any(axis=1)
     if bad.any():
         raise ValueError(f"draws must be permutations of 0 to {n - 1}, got {perms[bad][0]}.")
-    # Lehmer's code: how many smaller items come later says how many (n-1-i)! blocks are passed.
+    # Lehmer code: the number of smaller items that come later counts the (n-1-i)! blocks before.
     rank = np.zeros(len(perms), dtype=np.int64)
     for i in range(n):
         smaller_later = (perms[:, i + 1 :] < perms[:, i, None]).sum(axis=1)
@@ -109,15 +110,15 @@ def empirical_distribution(
 def reliability_curve(
     confidence: ArrayLike, correct: ArrayLike, bins: int = 10
 ) -> ReliabilityCurve:
-    """Confidence against accuracy, in bins that hold equally many predictions.
+    """Compute accuracy against confidence, in bins with equal numbers of predictions.
 
-    Predictions of the same confidence count with their mean correctness, so that no order of the
-    input decides which of them falls into which bin.
+    Predictions of equal confidence count with their mean correctness, so that the curve does not
+    depend on the order of the input.
 
     Args:
-        confidence: Probabilities that predictions were given, e.g. of each item's best label.
-        correct: Whether they were right, of the same shape.
-        bins: How many; fewer where there are fewer predictions.
+        confidence: Probabilities of the predictions, e.g. of each item's best label.
+        correct: Whether each prediction was right, of the same shape.
+        bins: Number of bins; fewer if there are fewer predictions.
 
     Returns:
         Mean confidence, accuracy and count of each bin.
@@ -149,8 +150,8 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, bins: int = 10)
 
     Args:
         confidence: As for :func:`reliability_curve`.
-        correct: Likewise.
-        bins: Bins of equal mass.
+        correct: As for :func:`reliability_curve`.
+        bins: Number of bins of equal mass.
     """
     curve = reliability_curve(confidence, correct, bins)
     gaps = np.abs(curve.accuracy - curve.confidence)
@@ -160,7 +161,7 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, bins: int = 10)
 def log_score(
     marginals: ArrayLike, truth: ArrayLike, p_unmatched_rows: ArrayLike | None = None
 ) -> float:
-    """The mean log probability of the true labels, -inf if one of them was held impossible.
+    """The mean log probability of the true labels; -inf if one of them has probability zero.
 
     Args:
         marginals: (..., n, m).
@@ -186,7 +187,7 @@ def accuracy(perm: ArrayLike, truth: ArrayLike, where: ArrayLike | None = None) 
     Args:
         perm: (..., n) columns, -1 for unmatched.
         truth: (..., n) true columns; batch shapes broadcast.
-        where: (n,) boolean, the items that count; all by default.
+        where: (n,) boolean, True for the items to count; all by default.
 
     Returns:
         (...) fractions.

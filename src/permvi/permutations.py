@@ -2,8 +2,8 @@
 
 A permutation of n items is an integer vector with ``perm[i] = j`` when item i is mapped to item j,
 which is the 0/1 matrix with ``X[i, j] = 1``. Every function takes any leading batch shape and works
-under ``jit``, ``vmap`` and outside both. Vectors are trusted to be permutations inside ``jit``;
-outside it ``to_matrix`` and ``from_matrix`` check.
+under ``jit``, ``vmap`` and outside both. Outside ``jit``, ``to_matrix`` and ``from_matrix`` check
+that their input is a permutation; inside it nothing is checked.
 """
 
 import itertools
@@ -96,7 +96,7 @@ def kendall(a: ArrayLike, b: ArrayLike) -> jax.Array:
     a, b = _pair("a", a, "b", b)
     before_a = a[..., :, None] < a[..., None, :]
     before_b = b[..., :, None] < b[..., None, :]
-    # Every discordant pair is seen twice, as (i, k) and as (k, i).
+    # Every discordant pair is counted twice, as (i, k) and as (k, i).
     return jnp.sum(before_a != before_b, axis=(-2, -1)) // 2
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a posterior. Every function draws on the axes it is given, or on a new figure's.
+"""Plots of a posterior. Every function draws on the given axes, or on those of a new figure.
 
 Nothing here touches pyplot or any global state: save with ``ax.figure.savefig("marginals.png")``.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from permvi.posterior import Posterior
 
 _INK, _FAINT, _BLUE = _figures.INK, _figures.FAINT, "#1B4F8A"
-# White to dark blue: prints well and keeps zero apart from little.
+# White to dark blue: prints well and separates zero from small values.
 _PROBABILITY = LinearSegmentedColormap.from_list(
     "probability",
     [(0, "#FFFFFF"), (0.1, "#CFE0F1"), (0.4, "#8DB5DA"), (0.7, "#3D7AB6"), (1, "#0B2E5C")],
@@ -35,15 +35,15 @@ _LEAST_PROBABILITY = 0.01
 
 
 def marginals(posterior: "Posterior", ax: Axes | None = None, *, site: int = 0) -> Axes:
-    """The marginals P(item i is label j) as a heatmap.
+    """Plot the marginals P(item i is label j) as a heatmap.
 
-    Small ones show their numbers, large ones fewer ticks. Where items or labels may stay unmatched,
-    a last column and row show how probable that is.
+    Small heatmaps show the numbers, large ones fewer ticks. If items may stay unmatched or labels
+    unused, a last column and row show the probabilities.
 
     Args:
-        posterior: What to show.
-        ax: Where to draw; a new figure's axes by default.
-        site: Which of several permutations.
+        posterior: The posterior to plot.
+        ax: Axes to draw on; those of a new figure by default.
+        site: Index of the permutation, if there are several.
 
     Returns:
         The axes; ``ax.figure`` is the figure.
@@ -54,7 +54,7 @@ def marginals(posterior: "Posterior", ax: Axes | None = None, *, site: int = 0) 
     )
     n, m = table.shape
     row_names, col_names = (list(names) if names else None for names in posterior.labels)
-    # A surplus is unmatched as well; zeros, rounded or not, are not worth a column.
+    # A surplus is unmatched as well; zeros up to rounding do not need a column.
     if alone_rows.max() > TOLERANCE:
         table = np.column_stack([table, alone_rows])
         col_names = [*(col_names or map(str, range(m))), UNMATCHED]
@@ -81,11 +81,11 @@ def marginals(posterior: "Posterior", ax: Axes | None = None, *, site: int = 0) 
 
 
 def elbo_trace(posterior: "Posterior", ax: Axes | None = None) -> Axes:
-    """The evidence lower bound over the steps of the fit, a line for each restart.
+    """Plot the evidence lower bound over the steps of the fit, with a line for each restart.
 
     Args:
         posterior: A posterior with ``diagnostics.elbo_trace``.
-        ax: Where to draw.
+        ax: Axes to draw on.
 
     Raises:
         ValueError: The method has no such trace.
@@ -113,14 +113,14 @@ def elbo_trace(posterior: "Posterior", ax: Axes | None = None) -> Axes:
 
 
 def top_matchings(posterior: "Posterior", k: int = 10, ax: Axes | None = None) -> Axes:
-    """The k most probable matchings as bars.
+    """Plot the k most probable matchings as bars.
 
-    The first is written out; the others say in which items they differ from it.
+    The first is written out; the others show the items in which they differ from it.
 
     Args:
-        posterior: What to show.
-        k: How many, at most.
-        ax: Where to draw.
+        posterior: The posterior to plot.
+        k: Largest number of matchings.
+        ax: Axes to draw on.
     """
     top = posterior.top(k)
     probabilities = np.array([matching.probability for matching in top])
@@ -155,17 +155,17 @@ def point_matching(
     *,
     site: int = 0,
 ) -> Axes:
-    """Observations and centres in the plane, joined by lines as opaque as they are probable.
+    """Plot observations and centres in the plane; the opacity of a line is its probability.
 
     Args:
         posterior: The posterior over their matching.
         observations: (n, 2) points.
         centers: (m, 2) points.
-        ax: Where to draw.
-        site: Which of several permutations.
+        ax: Axes to draw on.
+        site: Index of the permutation, if there are several.
 
     Raises:
-        ValueError: The points are not in the plane, or not as many as the posterior has.
+        ValueError: The points are not in the plane, or their number differs from the posterior's.
     """
     n, m = posterior.shape
     y, c = _plane("observations", observations, n), _plane("centers", centers, m)
@@ -190,7 +190,7 @@ def point_matching(
         ax.scatter(y[:, 0], y[:, 1], s=size * 0.7, color=_INK, zorder=3, label="observation")
         if small:
             _name_points(ax, c, posterior.labels[1])
-        # Proxies: the lines themselves are of all opacities.
+        # Proxies, since the lines themselves differ in opacity.
         ax.plot([], [], color=_BLUE, linewidth=width, label="most probable matching")
         ax.plot([], [], color=_figures.PALETTE[0], linewidth=width, label="alternatives")
         ax.set_aspect("equal", adjustable="datalim")
@@ -211,14 +211,14 @@ def _of_site(array: np.ndarray, site: int, num_sites: int) -> np.ndarray:
 
 
 def _heatmap_size(rows: int, cols: int) -> tuple[float, float]:
-    """Inches: as large as small tables need, as small as large ones can be read."""
+    """Size in inches that fits the table, within limits."""
     side = float(np.clip(0.42 * max(rows, cols), 2.4, 5.2))
     return 1.9 + side * min(1.0, cols / rows), 0.8 + side * min(1.0, rows / cols)
 
 
 def _write_numbers(ax: Axes, table: np.ndarray) -> None:
     for (i, j), p in np.ndenumerate(table):
-        # What rounds to zero would only be noise.
+        # Numbers that round to zero would be clutter.
         if p >= 0.005:
             text = "1" if p > 0.995 else f"{p:.2f}".lstrip("0")
             color = "white" if p > 0.5 else _INK
@@ -237,7 +237,7 @@ def _name_ticks(ax: Axes, axis: Literal["x", "y"], size: int, names: Sequence[st
     step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, size) if size / s <= _MAX_TICKS)
     places = np.arange(0, size, step)
     if names is not None and names[-1] == UNMATCHED:
-        # Unlike the others, it cannot be read off its neighbours.
+        # Always show this tick: it cannot be inferred from its neighbours.
         places = np.append(places[places < size - max(1, step // 2)], size - 1)
     texts = [_short(names[k]) if names else str(k) for k in places.tolist()]
     # Long names, and many of them, do not fit side by side.
@@ -258,7 +258,7 @@ def _smooth(trace: np.ndarray) -> np.ndarray:
 
 
 def _focus(smooth: np.ndarray) -> tuple[float, float]:
-    """Limits that show how the fit settles, not how low it began."""
+    """Limits that show how the fit settles, without its first steps."""
     values = smooth[np.isfinite(smooth)]
     if values.size == 0:
         return 0.0, 1.0
@@ -277,7 +277,7 @@ def _first(posterior: "Posterior", perm: np.ndarray) -> str:
 
 
 def _difference(posterior: "Posterior", perm: np.ndarray, first: np.ndarray) -> str:
-    """The items in which two matchings differ, with their labels in the other one."""
+    """The items in which ``perm`` differs from ``first``, with their labels in ``perm``."""
     rows, cols = posterior.labels
     places = np.argwhere(perm != first)
     shown = [

@@ -87,7 +87,7 @@ def test_three_hundred_items_are_searched_and_sorted_at_once(show, rng):
     assert page.locator("#found").inner_text() == f"{unsure} of 300 items"
     page.fill("#search", "nobody")
     frames(page)
-    assert column(page, "empty, .empty td") == ["No item fits."]
+    assert column(page, "empty, .empty td") == ["No items found."]
 
 
 def test_pointing_at_the_heatmap_tells_item_label_and_probability(show, rng):
@@ -134,7 +134,7 @@ def test_the_heatmap_works_by_keyboard(show, rng):
     assert tip(page)[1] == states[table[0].argmax()]
     page.keyboard.press("Control+End")
     unused = percent(posterior.p_unmatched_cols[-1])
-    assert page.locator("#tip").inner_text() == f"{cols[-1]} has no item: {unused}"
+    assert page.locator("#tip").inner_text() == f"{cols[-1]} is unused: {unused}"
     page.keyboard.press("Escape")
     assert page.locator("#tip").is_hidden()
 

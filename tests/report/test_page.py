@@ -107,10 +107,17 @@ def test_diagnostics_costs_latents_and_settings_are_told(rng):
     trust = section(text, r"Can this be trusted\?")
     for words in ("Do not trust.", "−12.5 ± 0.02, a lower bound", "12,345 log densities", "1.5 s"):
         assert words in trust
-    for words in ("Worth of a draw", "R-hat", "Converged", "k-hat", "Missed", "Disagreement"):
+    for words in (
+        "Effective sample size per draw",
+        "R-hat",
+        "Converged",
+        "k-hat",
+        "Missed",
+        "Disagreement",
+    ):
         assert words in trust
     assert "<polyline" in text
-    unknowns = " ".join(section(text, "Other unknowns").split())
+    unknowns = " ".join(section(text, "Other latent variables").split())
     assert unknowns.endswith("scale 0.25 0.5 W (20 × 20 numbers) 0 to 0 1 to 1")
     settings = section(text, "Settings and versions")
     for words in ("mcmc", "ab" * 32, "permvi", "numpy", "Python"):

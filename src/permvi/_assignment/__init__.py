@@ -1,13 +1,13 @@
 """The solvers behind ``permvi.assignment``: NumPy and compiled loops on the host, JAX on devices.
 
-All of them minimise a cost, work in floating point, and answer ties alike: an entry is *tight* when
-its reduced cost is zero to within ``TIE_ULPS`` roundings of its two potentials, the optimal
-assignments are the matchings of tight entries, and the lexicographically smallest of those is it.
+All of them minimise a cost, work in floating point, and break ties by one rule: an entry is *tight*
+if its reduced cost is zero to within ``TIE_ULPS`` roundings of its two potentials, the optimal
+assignments are the matchings of tight entries, and the lexicographically smallest one is returned.
 """
 
 TIE_ULPS = 16
 
-# What became of a problem.
+# The status of a problem.
 SOLVED, NOT_FINITE, INFEASIBLE = 0, 1, 2
 
 # In float64 a sum of costs may overflow above this size, so such problems are scaled down.

@@ -1,8 +1,8 @@
 """Assignment on the accelerator, in pure JAX: one problem per call, batches come from ``vmap``.
 
-Shortest augmenting paths as in the compiled solver, arranged for lockstep: all phases are one loop
-whose step does a fixed amount of work, so that the problems of a batch need not wait for each other
-after every path. Ties are broken on the board of ``masks``, by the same rule.
+The solver uses shortest augmenting paths like the compiled one, arranged for lockstep: all phases
+are one loop whose step does a fixed amount of work, so that the problems of a batch need not wait
+for each other after every path. Ties are broken on the board of ``masks``, by the same rule.
 """
 
 import math
@@ -16,15 +16,15 @@ from permvi._assignment import INFEASIBLE, NOT_FINITE, SOLVED, TIE_ULPS
 
 
 def solve(cost: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-    """Minimise one (n, m) cost, of the pairs that the mask allows.
+    """Minimise one (n, m) cost over the pairs that the mask allows.
 
     Returns:
-        The permutation (n,), all -1 if unsolved, and what became of the problem.
+        The permutation (n,), all -1 if unsolved, and the status of the problem.
     """
     n, m = cost.shape
     allowed = jnp.ones((n, m), bool) if mask is None else mask
     finite = jnp.all(jnp.isfinite(cost) | ~allowed)
-    # A problem that is not finite is replaced by an easy one; the others in its batch would wait.
+    # Replace a problem that is not finite by an easy one, so that its batch need not wait for it.
     cost = jnp.where(allowed & finite, cost, 0.0)
     cost = jnp.where(allowed | ~finite, cost * _shrinkage(cost), jnp.inf)
     if n > m:
@@ -32,7 +32,7 @@ def solve(cost: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array
     else:
         u, v, column, _, complete = _augment(cost)
     column = jnp.where(column < 0, m, column)
-    # What has no answer should not slow the others down: leave it as it is.
+    # Skip problems without an answer, which would slow the others down.
     column = _smallest(_tight(cost, u, v, column) & complete & finite, column)
     status = jnp.where(finite, jnp.where(complete, SOLVED, INFEASIBLE), NOT_FINITE)
     return jnp.where((status == SOLVED) & (column < m), column, -1), status.astype(jnp.uint8)
@@ -46,7 +46,7 @@ def _shrinkage(cost: jax.Array) -> jax.Array:
 
 
 class _Search(NamedTuple):
-    """Potentials and matching (-1: none), and the search from ``root`` for a free column."""
+    """Potentials, matching (-1 for none), and the search from ``root`` for a free column."""
 
     u: jax.Array
     v: jax.Array
@@ -58,7 +58,7 @@ class _Search(NamedTuple):
     root: jax.Array
     row: jax.Array
     low: jax.Array
-    # The column to hand over next while a path is being applied, -1 while one is being sought.
+    # The next column to reassign while a path is being applied, -1 while searching for one.
     column: jax.Array
     failed: jax.Array
     num_steps: jax.Array
@@ -67,7 +67,7 @@ class _Search(NamedTuple):
 def _augment(
     cost: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Match all n <= m rows at least cost: u, v, columns of rows, rows of columns, success."""
+    """Match all n <= m rows at least cost; return u, v, both matchings and success."""
     n, m = cost.shape
     infinite = jnp.full(m, jnp.inf, cost.dtype)
     nobody = jnp.full(m, -1, jnp.int32)
@@ -92,7 +92,7 @@ def _augment(
         reached_from = jnp.where(shorter, state.row, state.reached_from)
         low = jnp.min(jnp.where(state.settled, jnp.inf, dist))
         nearest = ~state.settled & (dist == low)
-        # Among equals a free column ends the search at once.
+        # Among columns at equal distance, a free one ends the search at once.
         column = jnp.argmax(jnp.where(nearest, 1 + (state.row_of < 0), 0)).astype(jnp.int32)
         found = state.row_of[column] < 0
         settled = state.settled | ((jnp.arange(m) == column) & ~found)
@@ -130,7 +130,7 @@ def _augment(
         return new._replace(num_steps=state.num_steps + 1)
 
     def unfinished(state: _Search) -> jax.Array:
-        # A path settles at most m columns and hands over as many.
+        # A path settles at most m columns and reassigns as many.
         return jnp.any(state.col_of < 0) & ~state.failed & (state.num_steps < 2 * n * (m + 1))
 
     zero = jnp.int32(0)
@@ -146,7 +146,7 @@ def _select(condition: jax.Array, yes: _Search, no: _Search) -> _Search:
 
 
 def _start(cost: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Potentials from row (and column) minima; each column goes to the first row that wants it."""
+    """Potentials from row (and column) minima; each column goes to the first row that picks it."""
     n, m = cost.shape
     u = jnp.min(cost, axis=1)
     u = jnp.where(jnp.isfinite(u), u, 0.0)
@@ -178,7 +178,7 @@ def _tight(cost: jax.Array, u: jax.Array, v: jax.Array, column: jax.Array) -> ja
 
 
 def _smallest(board: jax.Array, column: jax.Array) -> jax.Array:
-    """The lexicographically smallest matching of a board, given one: row by row, take less."""
+    """The lexicographically smallest matching of a board, improving a given one row by row."""
     n, m = board.shape[0] - 1, board.shape[1] - 1
     rows, cols = jnp.arange(n + 1, dtype=jnp.int32), jnp.arange(m + 1, dtype=jnp.int32)
 
@@ -208,7 +208,7 @@ def _smallest(board: jax.Array, column: jax.Array) -> jax.Array:
     )
 
     def wishes(column: jax.Array, held: jax.Array, row: jax.Array) -> jax.Array:
-        """(n, m+1): the smaller columns that rows from ``row`` on could hope for."""
+        """(n, m+1): the smaller columns that rows from ``row`` on could still get."""
         available = jnp.any(held & (movable & (rows >= row))[:, None], axis=0)
         own = movable[:n] & (rows[:n] >= row)
         return board[:n] & available & (cols < column[:, None]) & own[:, None]
@@ -242,7 +242,7 @@ def _smallest(board: jax.Array, column: jax.Array) -> jax.Array:
         _, on_path = lax.while_loop(
             lambda pair: pair[0] != row, follow, (start, jnp.zeros(n + 1, bool))
         )
-        # From row n, who holds all free columns, a row takes the first one that suits it.
+        # From row n, which holds all free columns, a row takes the first one it may have.
         theirs = _first(board[:n] & held[next_row[:n]])
         moved = jnp.where(on_path[:n], theirs, column)
         return row + 1, jnp.where((rows[:n] == row) & jnp.any(offered), target, moved)

@@ -10,9 +10,9 @@ import numpy as np
 
 from permvi._assignment import HUGE, INFEASIBLE, NOT_FINITE, SHRINK, SOLVED, TIE_ULPS, masks
 
-# Up to this many entries SciPy answers sooner than numba loads.
+# Up to this many entries SciPy is done before numba is loaded.
 _FEW_ENTRIES = 4096
-# Work (entries times the shorter side) that is worth a second thread: about a millisecond.
+# Work (entries times the shorter side) that justifies another thread: about a millisecond.
 _WORK_PER_THREAD = 1_000_000
 
 
@@ -24,12 +24,12 @@ def solve(
     Args:
         scores: (..., n, m) floats.
         mask: (..., n, m) booleans of as many dimensions as ``scores``, or None.
-        maximize: Whether high scores are good.
-        solver: "compiled", "scipy", "lapx", or "auto": the compiled one, unless it would have to
-            be loaded and there is little to do; then SciPy.
+        maximize: Whether to maximise the total score.
+        solver: "compiled", "scipy", "lapx", or "auto": the compiled solver, or SciPy if the
+            compiled one is not loaded yet and the problems are small.
 
     Returns:
-        The permutations (..., n), all -1 where unsolved, and what became of each problem (...).
+        The permutations (..., n), all -1 if unsolved, and the status of each problem (...).
     """
     n = scores.shape[-2]
     batch = scores.shape[:-2]
@@ -55,7 +55,7 @@ def solve(
 
 
 def compile_for(dtype: np.dtype) -> None:
-    """Compile the compiled solver now, rather than inside a running XLA programme."""
+    """Compile the solver now, not inside a running XLA programme."""
     solve(np.zeros((1, 1, 1), dtype), None, maximize=True, solver="compiled")
 
 
@@ -94,7 +94,7 @@ def _solve_compiled(
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads that stay: a fit calls thousands of times, and starting some takes a millisecond."""
+    """A lasting pool: a fit makes thousands of calls, and starting threads takes a millisecond."""
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="permvi-assignment")
 
 
@@ -106,7 +106,7 @@ if hasattr(os, "register_at_fork"):
 def _solve_one(
     scores: np.ndarray, mask: np.ndarray | None, sign: float, solver: str
 ) -> tuple[np.ndarray, int]:
-    """One problem by a library; the compiled solver takes over when the optimum is not unique."""
+    """Solve one problem with a library; if the optimum is not unique, with the compiled solver."""
     n, m = scores.shape
     cost = sign * scores.astype(np.float64)
     if mask is not None:
@@ -169,7 +169,7 @@ def _potentials(cost: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, np.nd
     """Optimal potentials of an n <= m problem from its optimal matching (Bellman and Ford)."""
     matched = cost[np.arange(len(cost)), column]
     v = np.zeros(cost.shape[1])
-    # n rounds suffice; rounding could keep the last digits falling for ever.
+    # n rounds suffice; without a limit, rounding errors could go on for ever.
     for _ in range(len(cost)):
         lower = np.minimum(v, np.min(cost + (v[column] - matched)[:, None], axis=0))
         if np.array_equal(lower, v):

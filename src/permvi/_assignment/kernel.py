@@ -1,7 +1,7 @@
 """The compiled host solver: shortest augmenting paths, then the smallest of the tied optima.
 
-Importing this module imports numba, so it is imported on first use. All compiled functions live in
-this one file because numba's disk cache looks at nothing else to tell whether it is stale.
+Importing this module imports numba, so it is imported on first use. All compiled functions are in
+this one file because numba's disk cache checks only this file to tell whether it is stale.
 """
 
 import numba
@@ -15,7 +15,7 @@ _TOLERANCE = TIE_ULPS * float(np.finfo(np.float64).eps)
 
 # What only compiled code calls is kept on disk with its caller.
 _inner = numba.njit
-# Loops over a row become vector instructions if NaN and the sign of zero need not be minded.
+# Ignoring NaN and the sign of zero lets loops over a row become vector instructions.
 _vectorised = numba.njit(fastmath={"nnan", "nsz"})
 
 
@@ -82,17 +82,17 @@ def _load(scores: np.ndarray, mask: np.ndarray, sign: float, cost: np.ndarray) -
 def _augment(
     cost: np.ndarray, u: np.ndarray, v: np.ndarray, col_of: np.ndarray, row_of: np.ndarray
 ) -> bool:
-    """Match all n <= m rows at least cost, by Dijkstra from each row that a greedy start left.
+    """Match all n <= m rows at least cost, by Dijkstra from each row left by a greedy start.
 
     Fills the potentials (``cost - u - v >= 0``, zero on the matching; ``v <= 0`` and zero on free
-    columns when n < m) and the matching, -1 being unmatched; False if no matching is allowed.
+    columns if n < m) and the matching, -1 for unmatched. Returns False if no matching is allowed.
     """
     n, m = cost.shape
     if not _start(cost, u, v, col_of, row_of):
         return False
-    # Distances of the columns still open, infinite for those settled, which v = -inf keeps shut.
+    # Distances of the open columns; settled ones have infinity, and v = -inf keeps them closed.
     dist, open_v, reached_from = np.empty(m), np.empty(m), np.empty(m, np.int64)
-    # The rows reached, after the root, and the distance at which each was.
+    # The rows reached, after the root, and their distances.
     tree, tree_dist = np.empty(n, np.int64), np.empty(n)
     for root in range(n):
         if col_of[root] >= 0:
@@ -142,7 +142,7 @@ def _relax(
     dist: np.ndarray,
     reached_from: np.ndarray,
 ) -> None:
-    """Shorten the distances of columns that are nearer by way of ``row``."""
+    """Reduce the distances of columns that are nearer through ``row``."""
     for j in range(len(dist)):
         length = offset + cost[j] - v[j]
         nearer = length < dist[j]
@@ -164,7 +164,7 @@ def _start(
 ) -> bool:
     """Feasible potentials from row (and column) minima, and a greedy matching of tight entries.
 
-    Returns False if a row has no allowed entry, or, where all columns are needed, a column.
+    Returns False if a row has no allowed entry, or a column if all columns are needed.
     """
     n, m = cost.shape
     row_of[:] = -1
@@ -234,10 +234,10 @@ def _break_ties(
 def _fix_forced_rows(
     tight: np.ndarray, col_of: np.ndarray, row_of: np.ndarray, fixed: np.ndarray
 ) -> int:
-    """Mark the rows that all optimal matchings treat alike (not always all of them); their number.
+    """Mark rows that are the same in all optimal matchings (perhaps not all); return their number.
 
-    A change needs a cycle of rows, each taking the next one's column. A column that nobody else can
-    take is in no cycle, so a row that holds only such columns stays, and takes no other column.
+    A change needs a cycle of rows, each taking the next one's column. A column that no other row
+    can take is in no cycle, so a row that holds only such columns keeps them.
     """
     n, m = len(col_of), len(row_of)
     takers, num_held = np.empty(m + 1, np.int64), np.empty(n + 1, np.int64)
@@ -299,7 +299,7 @@ def _shift_to_smallest(
         if first == old:
             continue
 
-        # Backwards from the column that i would leave: who can move there, who to theirs, ...
+        # Search backwards from the column that i would leave: rows that can move there, and so on.
         given_by[:] = -1
         given_by[old] = i
         queue[0] = old

@@ -1,4 +1,4 @@
-"""Which entries of a mask can be used at all: matchings of bipartite graphs, on the host.
+"""Find the entries of a mask that some matching uses: bipartite graphs, on the host.
 
 An n-by-m problem is drawn on an (n+1)-by-(m+1) *board*, where being left over is an entry like any
 other: row n holds the columns that no row takes (n < m), column m is held by the rows that take no
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def board(entries: np.ndarray) -> np.ndarray:
-    """The board of an (n, m) boolean array on which anything may be left over that has to be."""
+    """The board of an (n, m) boolean array; rows, or columns, in excess may be left over."""
     n, m = entries.shape
     result = np.zeros((n + 1, m + 1), bool)
     result[:n, :m] = entries
@@ -37,9 +37,9 @@ def is_complete(column: np.ndarray, num_columns: int) -> bool:
 def matchable(board: np.ndarray, column: np.ndarray) -> np.ndarray:
     """The entries of a board that are in at least one matching, given one matching of it.
 
-    Two matchings differ by cycles of rows, each taking what the next one holds. So an entry is in
-    some matching if it is in the given one or if its row and its column are in one strongly
-    connected component of the graph row -> what it could take -> who holds that
+    Two matchings differ by cycles of rows, each taking the column that the next one holds. So an
+    entry is in some matching if it is in the given one or if its row and its column are in one
+    strongly connected component of the graph row -> column it could take -> row that holds it
     (Dulmage and Mendelsohn 1958).
     """
     from scipy.sparse.csgraph import connected_components
@@ -54,7 +54,7 @@ def matchable(board: np.ndarray, column: np.ndarray) -> np.ndarray:
 
 
 def prune(mask: np.ndarray) -> np.ndarray | None:
-    """An (n, m) mask without the entries of no complete matching; None if there is no matching."""
+    """Remove the entries that are in no complete matching; None if there is no matching."""
     column = maximum_matching(mask)
     if not is_complete(column, mask.shape[1]):
         return None
@@ -62,7 +62,7 @@ def prune(mask: np.ndarray) -> np.ndarray | None:
 
 
 def components(mask: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The rows and columns of each connected part of an (n, m) mask, those of the first row first.
+    """The rows and columns of each connected part of an (n, m) mask, by their first rows.
 
     Rows and columns without any entry are in no part.
     """
@@ -78,9 +78,9 @@ def components(mask: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _sparse(*tables: np.ndarray, offsets: tuple[int, ...] = (0,), width: int) -> Any:
-    """The rows of one table after those of another, each moved right, in ``width`` columns.
+    """Stack tables as one sparse matrix of ``width`` columns, each table shifted by its offset.
 
-    SciPy gets the lists that it would make of a dense matrix, many times slower.
+    This builds SciPy's index lists directly, many times faster than from a dense matrix.
     """
     from scipy.sparse import csr_array
 

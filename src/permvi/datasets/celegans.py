@@ -11,8 +11,8 @@ from permvi.datasets.registry import find
 
 TYPES = ("sensory", "motor", "interneuron")
 
-# Rows of the table of connections: sent (by one neuron, or by several) and electrical. What is
-# received lists the same contacts again from the other end, and muscles (NMJ) are no neurons.
+# Types of connections that count: sent (by one neuron, or by several) and electrical. Received ones
+# list the same contacts again from the other end, and muscles (NMJ) are not neurons.
 _SENT = ("S", "Sp")
 _ELECTRICAL = "EJ"
 
@@ -56,15 +56,15 @@ class Connectome:
 
 
 def celegans(*, paper: bool = False) -> Connectome:
-    """The connectome of C. elegans.
+    """Load the connectome of C. elegans.
 
     Args:
         paper: Whether to leave out the last neuron, VD13, as Linderman et al. (2018) did: 278
             neurons with 2276 undirected edges instead of 279 with 2287.
 
     Raises:
-        ValueError: A file does not hold what it should.
-        FileNotFoundError: A file is not there and could not be downloaded.
+        ValueError: The contents of a file are invalid.
+        FileNotFoundError: A file is missing and could not be downloaded.
 
     References:
         Varshney, Chen, Paniagua, Hall, Chklovskii (2011). Structural properties of the
@@ -121,13 +121,13 @@ def _connections(names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _types(names: tuple[str, ...]) -> np.ndarray:
-    """What the descriptions of neurons say they are; two files complement each other."""
+    """The types of neurons from their descriptions; two files complement each other."""
     described: dict[str, str] = {}
     for name in ("NeuronTypeISM.csv", "NeuronRemainingTypesISM.csv"):
         for row in _read(find(f"celegans/{name}")):
             if row:
                 described[row[0]] = f"{described.get(row[0], '')} {row[-1].lower()}"
-    # These files say VA1 for VA01.
+    # These files write VA1 for VA01.
     texts = [described.get(re.sub(r"0(\d)$", r"\1", name), "") for name in names]
     types = np.array([[kind in text for kind in TYPES] for text in texts])
     types.flags.writeable = False

@@ -18,7 +18,7 @@ _PARTS = {"train": "train", "test": "t10k"}
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """Images of digits, and what they show.
+    """Images of digits and their labels.
 
     Attributes:
         train_images: (n, height, width) bytes, 0 for the background.
@@ -37,11 +37,11 @@ class Digits:
 
 
 def mnist() -> Digits:
-    """The 60,000 training and 10,000 test images of MNIST, 28 by 28 pixels.
+    """Load the 60,000 training and 10,000 test images of MNIST, 28 by 28 pixels.
 
     Raises:
-        ValueError: A file does not have the checksum of the original, or is no idx file.
-        FileNotFoundError: A file is not there and could not be downloaded.
+        ValueError: A file does not have the checksum of the original, or is not an idx file.
+        FileNotFoundError: A file is missing and could not be downloaded.
 
     References:
         LeCun, Bottou, Bengio, Haffner (1998). Gradient-based learning applied to document
@@ -57,13 +57,13 @@ def mnist() -> Digits:
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The array of a gzipped idx file of unsigned bytes, of any number of axes.
+    """Read the array of a gzipped idx file of unsigned bytes, with any number of axes.
 
     Such a file has two zero bytes, the code of the type, the number of axes, the length of each
     axis as a big-endian integer of four bytes, and the entries in C order.
 
     Raises:
-        ValueError: The file is something else, or has more or less in it than it says.
+        ValueError: The file has another format, or more or fewer entries than it states.
     """
     try:
         content = gzip.decompress(path.read_bytes())
@@ -94,6 +94,6 @@ def _checked(name: str) -> np.ndarray:
     if found != FILES[name].sha256:
         raise ValueError(
             f"{path.name} must have the SHA-256 checksum {FILES[name].sha256[:12]}..., "
-            f"got {found[:12]}...; the file is damaged or another one."
+            f"got {found[:12]}...; the file is damaged or a different one."
         )
     return read_idx(path)

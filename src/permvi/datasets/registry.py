@@ -1,8 +1,8 @@
-"""Which files there are, where they come from, and how a file is found.
+"""The data files, their sources, and how a file is found.
 
-A file is taken from the folder that the environment variable ``PERMVI_DATA`` names, as it is there;
-else from the user's cache, into which it is downloaded on first use and where its checksum counts.
-The package itself ships no data.
+A file is read from the folder that the environment variable ``PERMVI_DATA`` names, without a
+checksum. If it is not there, it is read from the user's cache, into which it is downloaded on first
+use and where its checksum is verified. The package itself contains no data.
 """
 
 import os
@@ -25,7 +25,7 @@ class DataFile:
     """A file that can be downloaded.
 
     Attributes:
-        url: Where it is.
+        url: Address of the download.
         sha256: Hexadecimal checksum of its contents.
         licence: The licence that its source states.
         source: Where its contents come from.
@@ -47,7 +47,7 @@ def _lecun(name: str, sha256: str) -> DataFile:
     return DataFile(_MNIST + name, sha256, "CC BY-SA 3.0", source)
 
 
-# Path below the data folder -> what it is.
+# Path below the data folder -> the file.
 FILES = {
     f"celegans/{name}": _wormatlas(name, sha256)
     for name, sha256 in (
@@ -92,14 +92,14 @@ FILES = {
 
 
 def find(name: str) -> Path:
-    """The path of a file, which is downloaded if it is on this machine in no known place.
+    """Return the path of a file; download it if it is in neither the data folder nor the cache.
 
     Args:
-        name: Its path below the data folder, e.g. "celegans/NeuronConnect.csv".
+        name: The file's path below the data folder, e.g. "celegans/NeuronConnect.csv".
 
     Raises:
         ValueError: There is no such file in the registry, or a download has the wrong checksum.
-        FileNotFoundError: It is not on this machine and could not be downloaded.
+        FileNotFoundError: The file is not on this machine and could not be downloaded.
     """
     entry = FILES[one_of("name", name, FILES)]
     folder = os.environ.get(FOLDER)
@@ -111,7 +111,7 @@ def find(name: str) -> Path:
     target = cache / name
     logger = pooch.get_logger()
     level = logger.level
-    # What happens is said by the error, if anything; nobody asked for a log.
+    # Errors are raised; pooch's log messages would be unexpected output.
     logger.setLevel("ERROR")
     try:
         found = pooch.retrieve(

@@ -1,7 +1,7 @@
 """NumPyro distributions over permutations and their relaxations.
 
 Importing this package registers the `birkhoff` constraint with NumPyro, so that its inference
-algorithms handle doubly-stochastic sites like any other constrained ones.
+algorithms handle doubly-stochastic sites like any other constrained site.
 """
 
 from permvi.distributions.concrete import Concrete as Concrete
@@ -25,5 +25,5 @@ from permvi.distributions.vertex_prior import DEFAULT_WIDTH as DEFAULT_WIDTH
 from permvi.distributions.vertex_prior import OneHotPrior as OneHotPrior
 from permvi.distributions.vertex_prior import VertexPrior as VertexPrior
 
-# What `VertexPrior` is for, in models: the prior of a permutation-valued site.
+# In models, `VertexPrior` is the prior of a permutation-valued site.
 PermutationPrior = VertexPrior

@@ -1,4 +1,4 @@
-"""Which of several independent normal variables is the largest, by one-dimensional quadrature."""
+"""Probabilities that independent normal variables are the largest, by 1-D quadrature."""
 
 import math
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.scipy.special import erfc, logsumexp
 from jax.scipy.stats import norm
 
-# How far the grid reaches beyond the means, in standard deviations: Phi(-6.5) is 4e-11.
+# The grid extends this many standard deviations beyond the means: Phi(-6.5) is 4e-11.
 _REACH = 6.5
 # Spacing of 0.2 sd when the sds are equal, and of one sd of the smaller when they are 1:5.
 _POINTS = 66
@@ -20,9 +20,9 @@ def log_probability_of_largest(loc: jax.Array, scale: jax.Array) -> jax.Array:
               = \int \frac{f_k(t)}{F_k(t)} \prod_j F_j(t) \, dt
 
     with the densities f and distribution functions F of the variables. One equally spaced grid
-    serves all n integrals; for such smooth integrands that vanish at both ends it converges faster
-    than any power of the spacing. Standard deviations within one vector should differ by a factor
-    of five at most.
+    serves all n integrals. The integrands are smooth and vanish at both ends, so it converges
+    faster than any power of the spacing. Standard deviations within one vector should differ by at
+    most a factor of five.
 
     Args:
         loc: (..., n) means.
@@ -33,7 +33,7 @@ def log_probability_of_largest(loc: jax.Array, scale: jax.Array) -> jax.Array:
     """
     low = jnp.max(loc - _REACH * scale, axis=-1, keepdims=True)
     high = jnp.max(loc + _REACH * scale, axis=-1, keepdims=True)
-    # The rule is exact enough for any grid, so that its ends need no gradient.
+    # The rule is accurate for any such grid, so its ends need no gradient.
     low, high = jax.lax.stop_gradient((low, high))
     places = low + (high - low) * jnp.linspace(0, 1, _POINTS, dtype=loc.dtype)
     z = (places[..., None, :] - loc[..., None]) / scale[..., None]

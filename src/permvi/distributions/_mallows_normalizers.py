@@ -1,7 +1,7 @@
 r"""Log normalisers of Mallows models, :math:`\log Z(\theta) = \log \sum_\sigma e^{-\theta d}`.
 
-All distances are invariant under relabelling, so the centre has no say. Functions are written once
-for NumPy (float64, for fits on the host) and for JAX, which ``xp`` chooses.
+All distances are invariant under relabelling, so Z does not depend on the centre. The functions
+work with NumPy (float64, for fits on the host) and with JAX; ``xp`` is the module to use.
 """
 
 import math
@@ -16,7 +16,7 @@ from scipy.special import logsumexp as scipy_logsumexp
 
 DISTANCES = ("footrule", "kendall", "cayley", "hamming")
 
-# The log weight of what cannot be: finite, since the derivative of logaddexp is NaN at -inf twice.
+# Log weight of the impossible: finite, since logaddexp(-inf, -inf) has a NaN derivative.
 _NEVER = -1e30
 
 
@@ -34,7 +34,7 @@ def log_normalizer(theta: Any, n: int, distance: str, xp: Any = jnp) -> Any:
     if distance == "cayley":
         return xp.logaddexp(np.log(np.arange(1, n)) - theta, 0.0).sum(-1)
     if distance == "kendall":
-        # Item i may be put before any number of the i that come earlier.
+        # Item i may be put before any number of the i earlier items.
         log_weights = xp.where(places <= places[:, None], -theta[..., None] * places, -np.inf)
         return logsumexp(log_weights, axis=-1).sum(-1)
     if distance == "hamming":
@@ -52,9 +52,9 @@ def log_normalizer(theta: Any, n: int, distance: str, xp: Any = jnp) -> Any:
 
 @lru_cache(maxsize=64)
 def log_rencontres(n: int) -> np.ndarray:
-    """(n+1,) log of the number of permutations that displace k items: binomial times derangements.
+    """(n+1,) log number of permutations that displace k items: binomial times derangements.
 
-    It is -inf for one.
+    The entry for k = 1 is -inf.
     """
     derangements = [1, 0]
     for k in range(2, n + 1):
@@ -66,19 +66,19 @@ def log_rencontres(n: int) -> np.ndarray:
 
 
 def footrule_start(n: int) -> np.ndarray:
-    """(n//2 + 1,) the log weights before the first item: nothing is open."""
+    """(n//2 + 1,) log weights before the first item, when nothing waits for a partner."""
     start = np.full(n // 2 + 1, _NEVER)
     start[0] = 0.0
     return start
 
 
 def footrule_step(log_a: Any, theta: Any, xp: Any) -> Any:
-    r"""One more item of the footrule's recurrence, O(n) for each, O(n^2) in all.
+    r"""Add one item to the footrule's recurrence, O(n) for each item, O(n^2) in all.
 
-    Items come in turn, each with a row and a column of its own. After i of them, j rows still wait
-    for a later column and as many columns for a later row; each of the 2j adds one to
-    :math:`\sum_i |\sigma_i - i|` before the next item comes. So, with :math:`a_i(j)` the total
-    weight of all ways to get there,
+    Items come in turn, each with its own row and column. After i of them, j rows still wait for a
+    later column and as many columns for a later row. Each of these 2j adds one to
+    :math:`\sum_i |\sigma_i - i|` before the next item comes. So, if :math:`a_i(j)` is the total
+    weight of all ways to reach this state,
 
     .. math:: a_{i+1}(j) = e^{-2 \theta j}
               [(2j + 1)\, a_i(j) + a_i(j - 1) + (j + 1)^2\, a_i(j + 1)],

@@ -1,4 +1,4 @@
-"""Exact samplers of Mallows models around the identity, in JAX; one draw each, to be vmapped."""
+"""Exact samplers of Mallows models around the identity, in JAX; one draw per call, for vmap."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -14,12 +14,12 @@ from permvi.distributions._mallows_normalizers import (
     log_rencontres,
 )
 
-# What a new item of the footrule's recurrence finds a partner for.
+# The sides for which a new item of the footrule's recurrence finds a partner.
 _NONE, _OWN, _ROW, _COLUMN, _BOTH = range(5)
 
 
 def draw_kendall(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
-    r"""Repeated insertion (Doignon et al. 2004).
+    r"""Draw by repeated insertion (Doignon et al. 2004).
 
     Item i exceeds :math:`L_i` of the items after it, with probability proportional to
     :math:`e^{-\theta L_i}`, independently of the others.
@@ -37,10 +37,10 @@ def draw_kendall(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
 
 
 def draw_cayley(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
-    r"""A product of transpositions (Irurozki et al. 2018).
+    r"""Draw a product of transpositions (Irurozki et al. 2018).
 
-    Item i stays where it is or changes places with any of the i earlier ones, whose weights are
-    :math:`e^{-\theta}` each; every change joins two cycles.
+    Item i stays in place or is exchanged with any of the i earlier items, with weight
+    :math:`e^{-\theta}` each; every exchange joins two cycles.
     """
     places = jnp.arange(n)
     log_weights = jnp.where(places < places[:, None], -theta, -jnp.inf)
@@ -55,7 +55,7 @@ def draw_cayley(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
 
 
 def draw_hamming(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
-    """A number of displaced items, which of them, and a derangement by rejection (e tries)."""
+    """Draw the number of displaced items, the items, and a derangement by rejection (e tries)."""
     key_number, key_items, key = jax.random.split(key, 3)
     places = jnp.arange(n)
     number = jax.random.categorical(key_number, log_rencontres(n) - theta * np.arange(n + 1))
@@ -63,7 +63,7 @@ def draw_hamming(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
 
     def attempt(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         key, part = jax.random.split(state[0])
-        # The first ``number`` places in random order, the others after them as they are.
+        # The first ``number`` places in random order, followed by the others unchanged.
         order = jnp.where(chosen, jax.random.uniform(part, (n,)), 1.0 + places)
         return key, jnp.argsort(order)
 
@@ -76,10 +76,11 @@ def draw_hamming(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
 
 
 def draw_footrule(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
-    """Backward through the recurrence of the normaliser, then forward to choose the partners.
+    """Draw backward through the normaliser's recurrence, then forward to choose the partners.
 
-    How often a kind of step can be taken depends on how many rows and columns wait, not on which;
-    so the kinds are drawn first, last item first, and each partner uniformly among those waiting.
+    The number of ways to take a kind of step depends on how many rows and columns wait, not on
+    which. So the kinds are drawn first, from the last item to the first, and then each partner
+    uniformly among those waiting.
     """
     key_kinds, key_partners = jax.random.split(key)
 
@@ -139,4 +140,4 @@ SAMPLERS: Mapping[str, Callable[[jax.Array, jax.Array, int], jax.Array]] = Mappi
         "footrule": draw_footrule,
     }
 )
-"""``(key, theta, n) -> (n,)`` by distance."""
+"""Samplers ``(key, theta, n) -> (n,)`` by distance."""

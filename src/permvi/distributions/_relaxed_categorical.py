@@ -1,4 +1,4 @@
-"""What the relaxed categorical families have in common."""
+"""The base class of the relaxed categorical families."""
 
 import abc
 from typing import Any
@@ -19,7 +19,7 @@ class RelaxedCategorical(Distribution):
     def sample_with_intermediates(
         self, key: Any, sample_shape: tuple[int, ...] = ()
     ) -> tuple[jax.Array, list[Any]]:
-        """X and what `log_prob` needs in order to invert nothing."""
+        """Draw X with the intermediates that let `log_prob` avoid inverting it."""
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         return self.sample_with_intermediates(key, sample_shape)[0]

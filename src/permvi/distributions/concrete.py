@@ -52,7 +52,7 @@ class Concrete(RelaxedCategorical):
     def sample_with_intermediates(
         self, key: Any, sample_shape: tuple[int, ...] = ()
     ) -> tuple[jax.Array, list[jax.Array]]:
-        """X and ``[log X]``, which `log_prob` needs where X itself underflows."""
+        """Draw X and ``[log X]``, which `log_prob` needs if X itself underflows."""
         log_X = simplex.exp_concrete_sample(key, self.logits, self.temperature, sample_shape)
         return jnp.exp(log_X), [log_X]
 

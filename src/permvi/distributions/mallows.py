@@ -1,4 +1,4 @@
-r"""Mallows models: permutations that are the less probable the farther they are from a centre.
+r"""Mallows models: the probability of a permutation falls with its distance from a centre.
 
 .. math:: p(\sigma) = e^{-\theta\, d(\sigma, \sigma_0)} / Z(\theta)
 
@@ -41,13 +41,13 @@ permutation_vector = _PermutationVector()
 
 
 class Mallows(Distribution):
-    """Permutations around a centre.
+    """A Mallows model: permutations around a centre.
 
     Args:
         centre: (..., n) integers, the most probable permutation.
         theta: Dispersion, at least 0 (uniform); broadcasts against the batch shape.
         distance: "footrule", "kendall", "cayley" or "hamming", see `permvi.permutations`. The first
-            two know an order of the labels, the others do not.
+            two depend on the order of the labels, the others do not.
         validate_args: As in NumPyro.
     """
 
@@ -90,12 +90,12 @@ class Mallows(Distribution):
 
     @validate_sample
     def log_prob(self, value: Any) -> jax.Array:
-        """Exact log probabilities; -inf for vectors that are no permutations."""
+        """Exact log probabilities; -inf for vectors that are not permutations."""
         found = -self.theta * self.distance_to_centre(value) - self.log_normalizer
         return jnp.where(permutations.is_permutation(value), found, -jnp.inf)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Exact independent draws."""
+        """Draw exact independent samples."""
         shape = sample_shape + self.batch_shape
         keys = jax.random.split(key, shape).reshape(-1)
         theta = jnp.broadcast_to(self.theta, shape).reshape(-1)

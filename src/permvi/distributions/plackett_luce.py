@@ -54,7 +54,7 @@ class PlackettLuce(Distribution):
 
     Args:
         log_worths: (..., n) finite floats; a constant added to all of them changes nothing.
-        num_places: How many places a value lists, k; all n by default.
+        num_places: The number k of places that a value lists; all n by default.
         validate_args: As in NumPyro.
     """
 
@@ -73,7 +73,7 @@ class PlackettLuce(Distribution):
         shape = self.log_worths.shape
         if not shape or shape[-1] < 1:
             raise ValueError(f"log_worths must have shape (..., n), got shape {shape}.")
-        # On the host: JAX would trace even this if a model builds the law inside jit.
+        # On the host: JAX would trace even this if a model builds the distribution inside jit.
         if _checks.is_concrete(self.log_worths) and not np.isfinite(self.log_worths).all():
             raise ValueError("log_worths must be finite, got NaN or inf.")
         self.num_places = whole("num_places", shape[-1] if num_places is None else num_places)
@@ -94,7 +94,7 @@ class PlackettLuce(Distribution):
         return lax.top_k(self.log_worths, self.num_places)[1]
 
     def top_k(self, k: int) -> "PlackettLuce":
-        """The law of the first k places, a marginal of this one."""
+        """The marginal distribution of the first k places."""
         if k > self.num_places:
             raise ValueError(f"k must be at most the {self.num_places} places, got {k}.")
         return PlackettLuce(self.log_worths, k)
@@ -105,7 +105,7 @@ class PlackettLuce(Distribution):
         return _log_prob(self.log_worths, jnp.asarray(value))
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Exact independent draws."""
+        """Draw exact independent samples."""
         shape = sample_shape + self.log_worths.shape
         noise = jax.random.gumbel(key, shape, self.log_worths.dtype)
         return lax.top_k(self.log_worths + noise, self.num_places)[1]

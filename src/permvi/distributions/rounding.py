@@ -6,7 +6,7 @@ r"""The rounding family of relaxed permutations (paper, section 3.2).
 .. math:: \log q_\tau(X) = \sum_{\text{free } mn} \log N(\psi_{mn}; \widetilde m_{mn}, v_{mn}^2)
           - k \log \tau,
 
-with k free entries: all n^2 of them without constraints. X is near the Birkhoff polytope but not in
+with k free entries (n^2 without constraints). X is near the Birkhoff polytope but not in
 it, so the NumPyro support is that of real matrices and the density is -inf off
 :math:`\mathcal X_\tau`. At temperature 1 nothing is rounded and no assignment is solved.
 """
@@ -27,7 +27,7 @@ from permvi.transforms import in_rounding_support, rounding, rounding_inverse, s
 from permvi.transforms._constraints import constraints_of
 
 ROUNDING_SCALE_BOUNDS = (0.1, 0.5)
-"""The paper's bounds of the noise sd (supplement C)."""
+"""The paper's bounds on the noise sd (supplement C)."""
 
 SINKHORN_STEPS = 10
 """The paper's number of Sinkhorn steps (supplement C)."""
@@ -37,7 +37,7 @@ class Rounding(Distribution):
     """Matrices near the Birkhoff polytope, pulled toward their nearest permutation matrices.
 
     Args:
-        log_m: (..., n, n) logarithms of M, which Sinkhorn scaling (10 steps) makes the mean of Psi.
+        log_m: (..., n, n) logarithms of M. Sinkhorn scaling (10 steps) of M gives the mean of Psi.
             For a doubly-stochastic mean pass its logarithm.
         scale: Standard deviations V; broadcasts with ``log_m``.
         temperature: In (0, 1]; a scalar, or of the batch shape.
@@ -76,7 +76,7 @@ class Rounding(Distribution):
         self.temperature = _checks.temperature(temperature, log_m.dtype, batch, upper=1.0)
         self.log_m = jnp.broadcast_to(log_m, (*batch, n, n))
         self.scale = jnp.broadcast_to(scale, (*batch, n, n))
-        # None, rather than an array of True, lets the assignment go without a mask.
+        # None instead of an array of True: assignment without a mask is faster.
         self.allowed: jax.Array | None = None
         self.free: jax.Array | None = None
         self.fixed: Any = None
@@ -93,7 +93,7 @@ class Rounding(Distribution):
     def sample_with_intermediates(
         self, key: Any, sample_shape: tuple[int, ...] = ()
     ) -> tuple[jax.Array, list[jax.Array]]:
-        """X and ``[psi]``, with which `log_prob` has nothing to invert."""
+        """Draw X and ``[psi]``; given psi, `log_prob` need not invert X."""
         shape = sample_shape + self.batch_shape + self.event_shape
         noise = jax.random.normal(key, shape, self.log_m.dtype)
         psi = self._place(self.mean + self.scale * noise)
@@ -107,7 +107,7 @@ class Rounding(Distribution):
 
     @validate_sample
     def log_prob(self, value: Any, intermediates: list[jax.Array] | None = None) -> jax.Array:
-        """The density where X can be a sample, -inf elsewhere; with intermediates no inversion."""
+        """Log density; -inf off the support. With intermediates X is not inverted."""
         if intermediates is not None:
             return self._log_prob_of_psi(intermediates[0])
         shape = jnp.broadcast_shapes(jnp.shape(value), self.batch_shape + self.event_shape)
@@ -123,8 +123,8 @@ class Rounding(Distribution):
     ) -> jax.Array:
         r"""Gaussian entropy of the free entries plus :math:`k \log \tau`, batch shape.
 
-        The log-determinant is constant, so nothing is left to Monte Carlo; the arguments are those
-        of the other families.
+        The log-determinant is constant, so no Monte Carlo is needed; the arguments are there for
+        consistency with the other families.
         """
         whole("num_samples", num_samples)
         entries = 0.5 * math.log(2 * math.pi * math.e) + jnp.log(self.scale)
@@ -153,7 +153,7 @@ class Rounding(Distribution):
         )
 
     def _place(self, psi: jax.Array) -> jax.Array:
-        """Psi with zeros and ones where nothing is free."""
+        """Psi with its fixed entries set to zero or one."""
         return psi if self.free is None else jnp.where(self.free, psi, self.fixed)
 
     def _sum_free(self, entries: jax.Array) -> jax.Array:

@@ -71,14 +71,14 @@ class SimplexRounding(RelaxedCategorical):
     def sample_with_intermediates(
         self, key: Any, sample_shape: tuple[int, ...] = ()
     ) -> tuple[jax.Array, list[jax.Array]]:
-        """X and ``[psi]``, with which `log_prob` has nothing to invert."""
+        """Draw X and ``[psi]``; given psi, `log_prob` need not invert X."""
         shape = sample_shape + self.batch_shape + self.event_shape
         psi = self.loc + self.scale * jax.random.normal(key, shape, self.loc.dtype)
         return simplex.rounding(psi, self.temperature)[0], [psi]
 
     @validate_sample
     def log_prob(self, value: Any, intermediates: list[jax.Array] | None = None) -> jax.Array:
-        """The density where X can be a sample, -inf elsewhere; with intermediates no inversion."""
+        """Log density; -inf off the support. With intermediates X is not inverted."""
         if intermediates is not None:
             return self._log_prob_of_psi(intermediates[0])
         shape = jnp.broadcast_shapes(jnp.shape(value), self.batch_shape + self.event_shape)

@@ -1,9 +1,9 @@
 r"""Stick-breaking families of relaxed categorical variables (supplement, "Stick-breaking").
 
-Each of n-1 proportions :math:`\beta_k` in (0, 1) takes its share of what the earlier ones left,
+Each of n-1 proportions :math:`\beta_k` in (0, 1) takes its share of the remaining stick,
 :math:`x_k = \beta_k (1 - \sum_{m<k} x_m)`. The paper's proportions are logistic-normal; it names
-Beta and Kumaraswamy ones as alternatives. Densities are with respect to the Lebesgue measure of
-the first n-1 coordinates.
+Beta and Kumaraswamy proportions as alternatives. Densities are with respect to the Lebesgue
+measure of the first n-1 coordinates.
 """
 
 import abc
@@ -72,14 +72,14 @@ class SimplexStickBreaking(RelaxedCategorical):
     def sample_with_intermediates(
         self, key: Any, sample_shape: tuple[int, ...] = ()
     ) -> tuple[jax.Array, list[jax.Array]]:
-        """X and ``[psi]``, with which `log_prob` has nothing to invert."""
+        """Draw X and ``[psi]``; given psi, `log_prob` need not invert X."""
         shape = (*sample_shape, *self.loc.shape)
         psi = self.loc + self.scale * jax.random.normal(key, shape, self.loc.dtype)
         return simplex.stick_breaking(psi, self.temperature)[0], [psi]
 
     @validate_sample
     def log_prob(self, value: Any, intermediates: list[jax.Array] | None = None) -> jax.Array:
-        """The log density; with intermediates nothing is inverted."""
+        """Log density; with intermediates X is not inverted."""
         if intermediates is None:
             psi, _ = simplex.stick_breaking_inverse(value, self.temperature)
         else:
@@ -125,28 +125,28 @@ class _ShapedSticks(RelaxedCategorical):
     def sample_with_intermediates(
         self, key: Any, sample_shape: tuple[int, ...] = ()
     ) -> tuple[jax.Array, list[Sticks]]:
-        """X and ``[proportions]``, with which `log_prob` has nothing to invert."""
+        """Draw X and ``[proportions]``; given them, `log_prob` need not invert X."""
         proportions = self._sample_sticks(key, (*sample_shape, *self.a.shape))
         return simplex.from_sticks(proportions)[0], [proportions]
 
     @validate_sample
     def log_prob(self, value: Any, intermediates: list[Sticks] | None = None) -> jax.Array:
-        """The log density; with intermediates nothing is inverted."""
+        """Log density; with intermediates X is not inverted."""
         proportions = simplex.sticks_of(value) if intermediates is None else intermediates[0]
         _, log_det = simplex.from_sticks(proportions)
         return jnp.sum(self._sticks_log_prob(proportions), axis=-1) - log_det
 
     @abc.abstractmethod
     def _sample_sticks(self, key: Any, shape: tuple[int, ...]) -> Sticks:
-        """Draws of the proportions."""
+        """Draw the proportions."""
 
     @abc.abstractmethod
     def _sticks_log_prob(self, proportions: Sticks) -> jax.Array:
-        """Their log densities, entry by entry."""
+        """Log densities of the proportions, entry by entry."""
 
     @abc.abstractmethod
     def _mean_sticks(self) -> Sticks:
-        """Their means."""
+        """Means of the proportions."""
 
 
 class SimplexKumaraswamy(_ShapedSticks):
@@ -154,7 +154,7 @@ class SimplexKumaraswamy(_ShapedSticks):
 
     Args:
         a: (..., n-1) positive shape parameters of the lower end.
-        b: Those of the upper end; broadcasts with ``a``.
+        b: Positive shape parameters of the upper end; broadcasts with ``a``.
         temperature: Positive; a scalar, or of the batch shape.
         validate_args: As in NumPyro.
     """
@@ -176,9 +176,9 @@ class SimplexBeta(_ShapedSticks):
 
     Args:
         a: (..., n-1) positive shape parameters of the lower end.
-        b: Those of the upper end; broadcasts with ``a``.
-        temperature: Positive; a scalar, or of the batch shape. Here a *high* one leads to the
-            vertices.
+        b: Positive shape parameters of the upper end; broadcasts with ``a``.
+        temperature: Positive; a scalar, or of the batch shape. Here a *high* temperature leads to
+            the vertices.
         validate_args: As in NumPyro.
     """
 

@@ -6,7 +6,7 @@ stick by stick. The change of variables gives
 .. math:: \log q_\tau(X) = \sum_{mn} \log N(\psi_{mn}; \mu_{mn}, \nu_{mn}^2)
           - \log |\partial X / \partial \psi|,
 
-with respect to Lebesgue measure on the free (n-1, n-1) block of X. The same measure belongs to
+with respect to Lebesgue measure on the free (n-1, n-1) block of X. This measure is the same for
 every order of rows and columns, so densities and ELBOs of different orders are comparable.
 """
 
@@ -22,7 +22,7 @@ from permvi._checks import positive_numbers, whole
 from permvi.distributions.transforms import BirkhoffStickBreakingTransform
 
 STICK_BREAKING_SCALE_BOUNDS = (1e-4, 1.0)
-"""The paper's bounds of the noise sd: it keeps the *variance* within [1e-8, 1] (supplement C)."""
+"""The paper's bounds on the noise sd: it keeps the *variance* within [1e-8, 1] (supplement C)."""
 
 
 class StickBreaking(TransformedDistribution):
@@ -33,7 +33,7 @@ class StickBreaking(TransformedDistribution):
         scale: Standard deviations of psi; broadcasts with ``loc``.
         temperature: Positive; a scalar, or of the batch shape.
         row_order: (n,) the order in which rows are filled, by default from the first to the last.
-        col_order: (n,) the same for columns.
+        col_order: (n,) the order in which columns are filled, likewise.
         centered: Whether psi = 0 gives the matrix with all entries 1/n; the paper has no shift.
         validate_args: As in NumPyro.
 

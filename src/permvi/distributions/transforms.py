@@ -14,7 +14,7 @@ from permvi.transforms import stick_breaking, stick_breaking_inverse
 
 
 class BirkhoffStickBreakingTransform(Transform):
-    """Real (n-1, n-1) matrices to doubly-stochastic (n, n) ones; see `transforms.stick_breaking`.
+    """Map real (n-1, n-1) to doubly-stochastic (n, n) matrices by `transforms.stick_breaking`.
 
     Args:
         temperature: Positive scalar, or one for each batch member.
@@ -43,7 +43,7 @@ class BirkhoffStickBreakingTransform(Transform):
         return self.call_with_intermediates(x)[0]
 
     def call_with_intermediates(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The matrix and the log-determinant, which costs nothing beside it."""
+        """Return the matrix and the log-determinant, which comes at no extra cost."""
         return stick_breaking(x, self.temperature, **self._options())
 
     def _inverse(self, y: jax.Array) -> jax.Array:
@@ -52,7 +52,7 @@ class BirkhoffStickBreakingTransform(Transform):
     def log_abs_det_jacobian(
         self, x: jax.Array, y: jax.Array, intermediates: jax.Array | None = None
     ) -> jax.Array:
-        """The log-determinant at x, from x alone: y may be saturated."""
+        """Return the log-determinant, computed from x alone because y may be saturated."""
         return self.call_with_intermediates(x)[1] if intermediates is None else intermediates
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -64,12 +64,12 @@ class BirkhoffStickBreakingTransform(Transform):
         return _resized(shape, -1)
 
     def tree_flatten(self) -> Any:
-        """Arrays are leaves, so that a new temperature compiles nothing."""
+        """Flatten with arrays as leaves, so that a new temperature compiles nothing."""
         leaves = (self.temperature, self.row_order, self.col_order)
         return leaves, (("temperature", "row_order", "col_order"), {"centered": self.centered})
 
     def eq(self, other: object, static: bool = False) -> Any:  # noqa: FBT001, FBT002 (NumPyro's)
-        """Whether the other transform maps alike; a Python bool if ``static``."""
+        """Whether the other transform is the same map; a Python bool if ``static``."""
         if not isinstance(other, BirkhoffStickBreakingTransform):
             return False
         if self.centered != other.centered:

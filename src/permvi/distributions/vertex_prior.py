@@ -1,8 +1,8 @@
 r"""Priors of relaxed matrices and vectors that prefer the vertices (paper, supplement B.1).
 
-Relaxed permutations need a density where the model has a probability. The paper takes a mixture of
-Gaussians at 0 and 1 for each entry of a matrix (its equation "permprior"), and at the one-hot
-vectors for a categorical variable, but states no width.
+Relaxed permutations need a prior density in place of the model's prior probability. The paper uses
+a mixture of Gaussians at 0 and 1 for each entry of a matrix (its equation "permprior"), and at the
+one-hot vectors for a categorical variable, but states no width.
 """
 
 import math
@@ -19,10 +19,10 @@ from permvi import _checks, assignment
 from permvi._checks import positive_numbers, whole
 
 DEFAULT_WIDTH = 0.5
-"""The widest Gaussians whose even mixture at 0 and 1 does not peak in between.
+"""The largest width at which the even mixture of Gaussians at 0 and 1 has no peak in between.
 
-Wider ones prefer the middle to the vertices, narrower ones put a barrier between the vertices that
-stochastic gradients must cross. `permvi.inference.vi.VIOptions` has calibrated widths.
+Wider Gaussians prefer the middle to the vertices. Narrower ones put a barrier between the vertices
+that stochastic gradients must cross. `permvi.inference.vi.VIOptions` has calibrated widths.
 """
 
 
@@ -30,8 +30,8 @@ class VertexPrior(Distribution):
     r"""Independent entries, each from an even mixture of Gaussians at 0 and 1.
 
     :math:`p(X) = \prod_{mn} \frac12 [N(x_{mn}; 0, \eta^2) + N(x_{mn}; 1, \eta^2)]`, over the
-    entries that the mask allows; the others are zero. In a NumPyro model a site with this prior is
-    a permutation-valued one, which `permvi.AutoPermutation` recognises.
+    entries that the mask allows; the others are zero. `permvi.AutoPermutation`
+    treats a site of a NumPyro model with this prior as permutation-valued.
 
     Args:
         n: Number of rows and columns.
@@ -74,7 +74,7 @@ class VertexPrior(Distribution):
 
     @validate_sample
     def log_prob(self, value: Any) -> jax.Array:
-        """Sum over the allowed entries; what stands in the others is not looked at."""
+        """Log density of the allowed entries; the other entries are ignored."""
         width = self.width[..., None, None]
         entries = jnp.logaddexp(_log_normal(value, width), _log_normal(value - 1, width))
         entries = entries - math.log(2)
@@ -116,7 +116,7 @@ class OneHotPrior(Distribution):
     @validate_sample
     def log_prob(self, value: Any) -> jax.Array:
         n, width = self.event_shape[0], self.width[..., None]
-        # Beside the factor at the origin, component k has exp((2 x_k - 1) / (2 width^2)).
+        # Relative to a Gaussian at the origin, component k is exp((2 x_k - 1) / (2 width^2)).
         at_origin = jnp.sum(_log_normal(value, width), axis=-1)
         return at_origin + logsumexp((value - 0.5) / width**2, axis=-1) - math.log(n)
 

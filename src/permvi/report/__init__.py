@@ -1,8 +1,8 @@
-"""A posterior as one HTML file to look at, to print and to pass on.
+"""Reports: a posterior as one HTML file to view, print and share.
 
-The file is complete in itself and loads nothing from anywhere. What is fixed (verdict, matchings,
-diagnostics, settings) is HTML that Python writes; the heatmap and the table of items are drawn by
-the scripts in ``assets`` from numbers that the file carries as JSON.
+The file is self-contained and loads nothing. Python writes the fixed parts (verdict, matchings,
+diagnostics, settings) as HTML; the scripts in ``assets`` draw the heatmap and the table of items
+from numbers that the file contains as JSON.
 """
 
 from permvi.report.page import render, write

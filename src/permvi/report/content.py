@@ -1,4 +1,4 @@
-"""The numbers that a report carries for its heatmap and its table: sparse, and rounded."""
+"""The numbers of a report's heatmap and table, sparse and rounded."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +12,24 @@ from permvi.report.words import CERTAIN, MILLION
 if TYPE_CHECKING:
     from permvi.posterior import Posterior
 
-# Less probable pairs are left out, and the least probable of each item where there are too many.
+# Less probable pairs are left out; if there are too many, so are each item's least probable.
 _FLOOR = 1e-4
 _MAX_ENTRIES = 400_000
 _LEAST_PER_ROW = 10
 
 
 def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[str, Any]:
-    """What JSON holds of a posterior.
+    """Return the contents of the report's JSON.
 
     A site's ``states[starts[i]:starts[i + 1]]`` are the columns that row i may have, the most
-    probable first and "unmatched" as column m, ``millionths`` their probabilities, and the first
-    ``sizes[i]`` of them its credible set. ``order`` puts items that may be confused together, and
-    ``left_out`` is the largest probability that is missing.
+    probable first and "unmatched" as column m. ``millionths`` are their probabilities, and the
+    first ``sizes[i]`` of them are its credible set. ``order`` is an order of the items that groups
+    confusable ones, and ``left_out`` is the largest probability that was left out.
 
     Args:
-        posterior: What to show.
-        matching: (n,) or (sites, n) the choice of labels to point out, -1 for unmatched.
-        level: Of the credible sets.
+        posterior: The posterior to show.
+        matching: (n,) or (sites, n) the choice of labels to highlight, -1 for unmatched.
+        level: Level of the credible sets.
     """
     S, (n, m) = posterior.num_sites, posterior.shape
     table = states(
@@ -63,7 +63,7 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
         "num_cols": m,
         "level": level,
         "certain": CERTAIN,
-        # Zeros, rounded or not, are not worth a column.
+        # Zeros up to rounding do not need a column.
         "rows_may_be_alone": bool(posterior.p_unmatched_rows.max() > TOLERANCE),
         "cols_may_be_alone": bool(posterior.p_unmatched_cols.max() > TOLERANCE),
         "left_out": left_out,
@@ -72,7 +72,7 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
 
 
 def _kept(table: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of what is shown, row by row and the most probable first."""
+    """Rows and columns of the entries to show, row by row and the most probable first."""
     rows, cols = np.nonzero(table >= _FLOOR)
     # The sort is stable, so that ties are in the order of credible sets.
     order = np.lexsort((-table[rows, cols], rows))

@@ -1,4 +1,4 @@
-"""The signals behind a verdict, in plain words."""
+"""The signals behind a verdict, explained in words."""
 
 from typing import Literal, NamedTuple, TypeGuard
 
@@ -18,13 +18,13 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 
 
 class Signal(NamedTuple):
-    """One thing that is known of how a fit went.
+    """A diagnostic of a fit.
 
     Attributes:
-        name: What it is.
-        value: Its value.
-        meaning: What that says, in a sentence or two.
-        grade: What it says of the probabilities; "info" where it decides nothing.
+        name: Its name.
+        value: Its value as text.
+        meaning: The meaning of the value, in a sentence or two.
+        grade: Its effect on the verdict; "info" if it has none.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Signal(NamedTuple):
 
 
 def signals(found: Diagnostics) -> list[Signal]:
-    """Everything that is known, graded as :func:`permvi.posterior.diagnostics.judge` does."""
+    """Return all known signals, graded as by :func:`permvi.posterior.diagnostics.judge`."""
     shown = [
         _bias(found),
         _sampling(found),
@@ -50,12 +50,12 @@ def signals(found: Diagnostics) -> list[Signal]:
     known = [signal for signal in shown if signal is not None]
     if found.bias_by_row is None:
         return known
-    # The distance to all that there is decides alone.
+    # If the distance to the posterior is known, the verdict depends on it alone.
     return known[:1] + [signal._replace(grade="info") for signal in known[1:]]
 
 
 def _known(value: float | None) -> TypeGuard[float]:
-    """NaN counts as missing, as it does for the verdict."""
+    """Whether a value is known; NaN counts as missing, as it does for the verdict."""
     return value is not None and not np.isnan(value)
 
 
@@ -76,8 +76,8 @@ def _bias(found: Diagnostics) -> Signal | None:
     return Signal(
         "Distance to the posterior",
         f"{number(mean)} on average, {number(largest)} at most",
-        "A search has found practically all of the posterior. This is how much probability would "
-        "have to move within an item to get there: 0 is none, 1 is all of it.",
+        "A search has found practically all of the posterior. Compared with it, this share of an "
+        "item's probability is on the wrong label: 0 is none, 1 is all of it.",
         grade,
     )
 
@@ -89,8 +89,8 @@ def _sampling(found: Diagnostics) -> Signal | None:
     return Signal(
         "Expected sampling error",
         f"{number(error)} per item",
-        "The probabilities come from finitely many draws. So much probability of an item is "
-        "expected to be in the wrong place for that reason.",
+        "The probabilities come from finitely many draws. For that reason this share of an item's "
+        "probability is expected to be on the wrong label.",
         _grade(error, rule.SAMPLING_CHECK, rule.SAMPLING_DISTRUST),
     )
 
@@ -104,9 +104,9 @@ def _ess(found: Diagnostics) -> Signal | None:
     else:
         grade = _grade(-value, -rule.ESS_CHECK_WITH_ERROR)
     return Signal(
-        "Worth of a draw",
+        "Effective sample size per draw",
         number(value),
-        "How many independent draws of the posterior each draw is worth; near 0, few of them "
+        "Each draw is worth this many independent draws from the posterior. Near 0, a few draws "
         "carry all the weight.",
         grade,
     )
@@ -118,8 +118,8 @@ def _disagreement(found: Diagnostics) -> Signal | None:
     return Signal(
         "Disagreement of independent fits",
         f"{number(found.disagreement)} at most",
-        "Fits that started differently were compared. This is the largest share of an item's "
-        "probability on which they differ.",
+        "Fits from different starting points were compared. This is the largest share of an "
+        "item's probability on which they differ.",
         _grade(found.disagreement, rule.DISAGREEMENT_CHECK, rule.DISAGREEMENT_DISTRUST),
     )
 
@@ -128,10 +128,10 @@ def _missed(found: Diagnostics) -> Signal | None:
     if not _known(found.missed_mass):
         return None
     return Signal(
-        "Missed by the fit",
+        "Missed probability",
         percent(found.missed_mass),
-        "An independent search looked for probable matchings. This share of the posterior lies "
-        "where the fit has hardly any probability.",
+        "An independent search looked for probable matchings. This share of the posterior is on "
+        "matchings to which the fit gives hardly any probability.",
         _grade(found.missed_mass, rule.MISSED_CHECK, rule.MISSED_DISTRUST),
     )
 
@@ -140,7 +140,9 @@ def _converged(found: Diagnostics) -> Signal | None:
     if found.converged is None:
         return None
     meaning = (
-        "It settled." if found.converged else "It still moved when it stopped: allow more steps."
+        "The fit settled."
+        if found.converged
+        else "The fit was still changing when it stopped: allow more steps."
     )
     return Signal(
         "Converged", "yes" if found.converged else "no", meaning, _grade(not found.converged, 0)
@@ -153,7 +155,7 @@ def _r_hat(found: Diagnostics) -> Signal | None:
     return Signal(
         "R-hat of the chains",
         number(found.r_hat, 4),
-        f"Near 1, chains have found the same distribution; above {rule.R_HAT_CHECK} they have not.",
+        f"Near 1, the chains agree on one distribution; above {rule.R_HAT_CHECK} they do not.",
         _grade(found.r_hat, rule.R_HAT_CHECK),
     )
 
@@ -162,9 +164,9 @@ def _evidence_gap(found: Diagnostics) -> Signal | None:
     if not _known(found.evidence_gap):
         return None
     return Signal(
-        "Gap of the evidence",
+        "Evidence gap",
         f"{number(found.evidence_gap)} nats",
-        "The estimate of the log evidence minus its bound: how far the fitted family is from the "
+        "The estimated log evidence minus its bound: the distance of the fitted family from the "
         "posterior before its draws are weighted.",
         "info",
     )
@@ -176,8 +178,8 @@ def _k_hat(found: Diagnostics) -> Signal | None:
     return Signal(
         "Pareto k-hat of the weights",
         number(found.k_hat),
-        "Heavy tails of the weights show as values above 0.7. Tied weights do so too, which is why "
-        "it decides nothing.",
+        "Values above 0.7 mean heavy-tailed weights. Tied weights give such values too, so this "
+        "does not affect the verdict.",
         "info",
     )
 
@@ -188,6 +190,6 @@ def _vertex_distance(found: Diagnostics) -> Signal | None:
     return Signal(
         "Distance to a permutation",
         number(found.vertex_distance),
-        "How far relaxed draws were from the nearest permutation on average.",
+        "The average distance of relaxed draws from the nearest permutation.",
         "info",
     )

@@ -1,4 +1,4 @@
-"""The most probable matchings, each by how it differs from the best one."""
+"""The most probable matchings, each shown by its differences from the best one."""
 
 from html import escape
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 _MAX_MATCHINGS = 10
 _MAX_DIFFERENCES = 8
-# Less probable ones are not worth a line.
+# Less probable matchings are not listed.
 _LEAST_PROBABILITY = 5e-4
-# Pairs that are listed of the best matching.
+# Number of pairs of the best matching that are listed.
 _MAX_PAIRS = 60
 # Ranking matchings of more items than this would take longer than the fit did.
 _MAX_ITEMS_TO_RANK = 1000
@@ -28,7 +28,7 @@ _SOURCES = {
 
 
 def section(posterior: "Posterior") -> str:
-    """The best matching, and those that come next where the method can tell."""
+    """The best matching, and the next ones if the method can rank matchings."""
     ranked, note = _ranked(posterior)
     return (
         "<section><h2>Most probable matchings</h2>"
@@ -37,20 +37,20 @@ def section(posterior: "Posterior") -> str:
 
 
 def _ranked(posterior: "Posterior") -> tuple[str, str]:
-    """The list of matchings, and what to know about it."""
+    """The list of matchings, and a note on it."""
     kind, draws = posterior.law.kind, getattr(posterior.law, "draws", None)
     if kind == "marginals":
         return "", (
-            "This method gives probabilities of pairs only. Which matchings are probable as a "
-            "whole it cannot tell."
+            "This method gives probabilities of pairs only. It cannot tell which matchings are "
+            "probable as a whole."
         )
     if draws is None and posterior.mode.size > _MAX_ITEMS_TO_RANK:
-        return "", f"They are not ranked for more than {count(_MAX_ITEMS_TO_RANK, 'item')}."
+        return "", f"Matchings of more than {count(_MAX_ITEMS_TO_RANK, 'item')} are not ranked."
     if draws is not None and len(draws) == 1:
         return "", "This method gives one matching."
     top = posterior.top(_MAX_MATCHINGS)
     top = [best for best in top if best.probability >= _LEAST_PROBABILITY] or top[:1]
-    # A share that a single draw could have says nothing about a matching.
+    # A share that a single draw can have says nothing about a matching.
     if draws is not None and top[0].probability <= 1.5 / len(draws):
         return "", "No matching was drawn twice: many are probable, and none stands out."
     held = min(1.0, sum(matching.probability for matching in top))
@@ -61,7 +61,7 @@ def _ranked(posterior: "Posterior") -> tuple[str, str]:
     subject = "This one holds" if len(top) == 1 else f"These {len(top)} hold"
     note = (
         f"{subject} {percent(held)} of the probability. {_SOURCES.get(kind, '')} "
-        "Each is shown by how it differs from the most probable one found."
+        "Each is shown by its differences from the most probable one found."
     )
     return f'<ol class="matchings">{rows}</ol>', note
 

@@ -1,4 +1,4 @@
-"""An order of items in which those that may be confused lie together."""
+"""An order of items that puts confusable items together."""
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -11,16 +11,16 @@ _CONFUSABLE = 0.05
 def grouped(
     rows: np.ndarray, cols: np.ndarray, probs: np.ndarray, shape: tuple[int, int]
 ) -> np.ndarray:
-    """An order of items in which those that compete for labels are neighbours.
+    """Return an order of items in which items that compete for labels are neighbours.
 
-    Items and labels are the vertices of a graph whose edges are the pairs that may well be. Its
-    connected parts are kept together, the part of the first item first, and within each the reverse
+    Items and labels are the vertices of a graph whose edges are the probable pairs. Its connected
+    components stay together, beginning with that of the first item. Within each, the reverse
     Cuthill-McKee order keeps edges short.
 
     Args:
-        rows: (entries,) rows of the pairs that have a probability.
-        cols: (entries,) their columns.
-        probs: (entries,) their probabilities.
+        rows: (entries,) rows of the pairs with positive probability.
+        cols: (entries,) columns of these pairs.
+        probs: (entries,) probabilities of these pairs.
         shape: The numbers of rows and columns.
 
     Returns:
@@ -35,7 +35,7 @@ def grouped(
     edges = csr_array((probs[likely], ends), shape=(size, size))
     graph = csr_array(edges + edges.T)
     _, part = connected_components(graph, directed=False)
-    # By its first vertex, which is a row unless it is a label that nobody has.
+    # By its first vertex, which is a row, except for a label without any probable item.
     part = np.unique(part, return_index=True)[1][part]
     place = np.empty(size, dtype=np.int64)
     place[reverse_cuthill_mckee(graph, symmetric_mode=True)] = np.arange(size)

@@ -18,7 +18,7 @@ from permvi.report.words import CERTAIN
 if TYPE_CHECKING:
     from permvi.posterior import Posterior
 
-# In one module scope, in this order.
+# Concatenated into one module, in this order.
 _SCRIPTS = ("data.js", "table.js", "colours.js", "heatmap.js", "cursor.js", "report.js")
 _STYLE = "report.css"
 _PAGE = "template.html"
@@ -31,20 +31,20 @@ def write(
     title: str | None = None,
     level: float = 0.95,
 ) -> Path:
-    """Write a report of a posterior, whole or not at all.
+    """Write a report of a posterior; no incomplete file is ever left.
 
     Args:
-        posterior: What to show.
-        path: The HTML file; one that is there is replaced.
-        title: The heading; by default how many items and labels there are.
-        level: Of the credible sets.
+        posterior: The posterior to show.
+        path: The HTML file; an existing one is replaced.
+        title: The heading; by default the numbers of items and labels.
+        level: Level of the credible sets.
 
     Returns:
         The path.
 
     Raises:
         ValueError: ``path`` is a folder, or ``level`` is not in (0, 1].
-        FileNotFoundError: The folder it should lie in does not exist.
+        FileNotFoundError: The folder of ``path`` does not exist.
     """
     target = Path(path)
     if target.is_dir():
@@ -58,12 +58,12 @@ def write(
 
 
 def render(posterior: "Posterior", *, title: str | None = None, level: float = 0.95) -> str:
-    """The report as text; the same posterior gives the same text.
+    """Return the report as text; the same posterior gives the same text.
 
     Args:
-        posterior: What to show.
-        title: The heading; by default how many items and labels there are.
-        level: Of the credible sets.
+        posterior: The posterior to show.
+        title: The heading; by default the numbers of items and labels.
+        level: Level of the credible sets.
     """
     script = "\n".join(_asset(name) for name in _SCRIPTS)
     choice = posterior.expected_loss("hamming")
@@ -86,7 +86,7 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
 
 
 def script_json(value: Any) -> str:
-    """JSON that no HTML parser takes for markup: ``<``, ``>`` and ``&`` are escaped in strings."""
+    """Return JSON that is safe inside HTML: ``<``, ``>`` and ``&`` are escaped in strings."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -98,7 +98,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(script: str) -> str:
-    """What the browser may run: the script below, and nothing from elsewhere."""
+    """The content security policy: the browser runs this script and loads nothing."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; "

@@ -1,4 +1,4 @@
-"""The parts of a report that do not change while one looks at it, as HTML."""
+"""The static parts of a report, as HTML."""
 
 import importlib.metadata
 import json
@@ -28,7 +28,7 @@ _EVIDENCE = {
     "estimate": "an estimate",
 }
 _GRADES = {"good": "fine", "check": "look", "bad": "bad", "info": "for information"}
-# From below: the least probability of the best label, the class in the style sheet, words.
+# The smallest probability of the best label, the class in the style sheet, and the words.
 _BANDS = (
     (0.99, "band-4", "at 99% or more"),
     (0.95, "band-3", "at 95 to 99%"),
@@ -42,7 +42,7 @@ _LIBRARIES = ("numpy", "scipy", "jax", "numpyro")
 
 
 def title(posterior: "Posterior") -> str:
-    """What the report is about, in a line of text."""
+    """The default title: the numbers of items and labels."""
     n, m = posterior.shape
     sites = posterior.num_sites
     several = f", in {count(sites, 'permutation')}" if sites > 1 else ""
@@ -54,13 +54,13 @@ def lead(posterior: "Posterior", expected_loss: float) -> str:
 
     Args:
         posterior: The result.
-        expected_loss: How many items the best choice of labels has wrong on average.
+        expected_loss: Expected number of items that the best choice of labels has wrong.
     """
     best = best_probabilities(posterior)
     total, certain = len(best), int(np.count_nonzero(best >= CERTAIN))
     right = total - expected_loss
     shown = f"{right:,.1f}" if right < 1000 else f"{right:,.0f}"
-    # Numbers that are not to be trusted are not stated as if they were.
+    # Numbers that cannot be trusted are stated with a condition.
     doubt = posterior.diagnostics.verdict != "trust"
     start, has = ("If these probabilities were right, t", "would have") if doubt else ("T", "has")
     if certain == total:
@@ -92,7 +92,7 @@ def verdict(posterior: "Posterior") -> str:
 
 
 def certainty(posterior: "Posterior") -> str:
-    """How many items are how certain: one bar."""
+    """A bar that shows the numbers of items by the probability of their best label."""
     best = best_probabilities(posterior)
     parts, keys, upper = [], [], np.inf
     for least, kind, words in _BANDS:
@@ -109,7 +109,7 @@ def certainty(posterior: "Posterior") -> str:
 
 
 def diagnostics(posterior: "Posterior") -> str:
-    """Every signal with what it means, and what the fit cost."""
+    """The verdict, every signal with its meaning, and the cost of the fit."""
     found = posterior.diagnostics
     word, meaning = diagnosis.VERDICTS[found.verdict]
     reasons = "; ".join(found.reasons)
@@ -124,7 +124,7 @@ def diagnostics(posterior: "Posterior") -> str:
             (
                 "Entropy of the matching",
                 f"{number(posterior.joint_entropy)} nats, as much as a choice among "
-                f"{number(np.exp(min(posterior.joint_entropy, 700.0)))} equally probable ones",
+                f"{number(np.exp(min(posterior.joint_entropy, 700.0)))} equally probable matchings",
             )
         )
     if posterior.num_evaluations is not None:
@@ -140,12 +140,12 @@ def diagnostics(posterior: "Posterior") -> str:
         )
         for signal in diagnosis.signals(found)
     ]
-    table = _table(("Signal", "Value", "", "What it says"), rows, "signals") if rows else ""
+    table = _table(("Signal", "Value", "", "Meaning"), rows, "signals") if rows else ""
     return _section("Can this be trusted?", _facts(facts) + table + trace.figure(found.elbo_trace))
 
 
 def latents(posterior: "Posterior") -> str:
-    """Means and standard deviations of other latent variables; ranges of large ones."""
+    """Means and standard deviations of other latent variables; ranges for large arrays."""
     if not posterior.latents:
         return ""
     rows = []
@@ -166,11 +166,11 @@ def latents(posterior: "Posterior") -> str:
             sds = f"{number(sd.min())} to {number(sd.max())}"
             rows.append((f"{escape(key)} ({size} numbers)", means, sds))
     table = _table(("Name", "Mean", "Standard deviation"), rows, "latents")
-    return _section("Other unknowns", table)
+    return _section("Other latent variables", table)
 
 
 def settings(posterior: "Posterior") -> str:
-    """How to get the same again."""
+    """The settings and versions that reproduce the fit."""
     given = [
         (escape(str(key)), f"<code>{escape(_shorten(value))}</code>")
         for key, value in posterior.settings.items()
@@ -201,7 +201,7 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str:
-    """Cells are HTML already."""
+    """Return a table; its cells are HTML already."""
     head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

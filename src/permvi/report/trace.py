@@ -1,4 +1,4 @@
-"""The evidence lower bound over the steps of a fit, as a small picture."""
+"""A small plot of the evidence lower bound over the steps of a fit."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ from permvi.report.words import number
 
 _WIDTH, _HEIGHT = 600, 120
 _MAX_POINTS = 300
-# Percentiles: the first steps go so far that nothing after them would show.
+# Percentiles: with the full range of the first steps, later ones would not show.
 _SHOWN = (5.0, 99.0)
 
 
 def figure(elbo: np.ndarray | None) -> str:
-    """An SVG with a line for each restart, or nothing where there is no trace.
+    """Return an SVG with a line for each restart, or nothing if there is no trace.
 
     Args:
         elbo: (steps,) or (..., steps) evidence lower bounds.

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them."""
+"""Formatting of numbers and names for readers."""
 
 from html import escape
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ CERTAIN = 0.95
 
 
 def percent(probability: float) -> str:
-    """One decimal, and never "100%" or "0%" of what is only nearly so."""
+    """Format with one decimal; "100%" and "0%" are used for exact values only."""
     if probability >= 1 - 0.5 / MILLION:
         return "100%"
     if probability < 0.5 / MILLION:
@@ -30,36 +30,36 @@ def percent(probability: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A few significant digits, with a minus sign that is as wide as a plus."""
+    """Format with a few significant digits, and a minus sign as wide as a plus."""
     if 0 < abs(value) < 1 / MILLION:
         return "about 0"
     return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
 
 
 def count(num: int, noun: str) -> str:
-    """How many there are, as in "1 item" and "5,000 items"."""
+    """Format a number with its noun, as in "1 item" and "5,000 items"."""
     return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
 
 def sentence(text: str) -> str:
-    """A clause with a capital letter and a full stop."""
+    """Turn a clause into a sentence, with a capital letter and a full stop."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def name(text: str) -> str:
-    """A user's label as HTML: it stays text, and one written from right to left stays apart."""
+    """A user's label as HTML: escaped, and isolated if it is written from right to left."""
     return f"<bdi>{escape(text)}</bdi>"
 
 
 def row_name(posterior: "Posterior", row: int) -> str:
-    """An item's label, or its index where it has none."""
+    """An item's name, or its index if it has none."""
     rows = posterior.labels[0]
     return str(row) if rows is None else rows[row]
 
 
 def col_name(posterior: "Posterior", col: int) -> str:
-    """A label, or its index where it has none, or "unmatched" for -1."""
+    """A label's name, or its index if it has none, or "unmatched" for -1."""
     if col < 0:
         return UNMATCHED
     cols = posterior.labels[1]
@@ -67,6 +67,6 @@ def col_name(posterior: "Posterior", col: int) -> str:
 
 
 def best_probabilities(posterior: "Posterior") -> np.ndarray:
-    """(sites * n,) the probability of each item's best label, "unmatched" being one."""
+    """(sites * n,) the probability of each item's best label, including "unmatched"."""
     pairs = posterior.marginals.max(axis=-1)
     return np.maximum(pairs, posterior.p_unmatched_rows).reshape(-1)

@@ -58,10 +58,10 @@ class Proportions(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which margin is the width w, and the margins p and q of which a remainder is left.
+    """The margin that is the width w, and the margins p and q that leave a remainder.
 
-    ``row_is_short``: w is r or R, so p - b w stays in the column, else in the row.
-    ``in_this_line``: w is r or c, so q - (1-b) w stays in the lower right, else in x.
+    ``row_is_short``: w is r or R, so p - b w stays in the column, otherwise in the row.
+    ``in_this_line``: w is r or c, so q - (1-b) w stays in the lower right, otherwise in x.
     """
 
     row_is_short: jax.Array
@@ -72,7 +72,7 @@ class Choice(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """One thing for each entry of the cells' tables: x, right, down and lower right."""
+    """A value for each of the four entries of a cell's table: x, right, down and lower right."""
 
     x: jax.Array
     right: jax.Array
@@ -85,8 +85,8 @@ def split_tangents(
 ) -> tuple[Cells, jax.Array]:
     """Tangents of the entries and of the log width, linear in those of the margins and the logit.
 
-    Those of the margins come, and those of log r', log c' and L' go, in their units; that of x is
-    of x itself, and that of log w has the unit one.
+    The tangents of the margins, and those returned for log r', log c' and L', are in the units of
+    `unit`. The tangent of x is that of x itself, and that of log w has unit one.
     """
     cells = split(choice, prop)
     w, p, q = follow(choice.row_is_short, choice.in_this_line, margins_dot)
@@ -95,7 +95,7 @@ def split_tangents(
     by_not_b = w_dot - prop.b * logit_dot
 
     # The remainder p - b w. Where p = w to the last bit, it is the product (1-b) w, and the ratios
-    # of the general formula, which may overflow, are kept from doing so.
+    # of the general formula are kept from overflowing.
     gone = _coincide(choice.p, choice.w)
     left = jnp.where(gone, choice.p, jnp.where(choice.row_is_short, cells.down, cells.right))
     share = prop.b * jnp.exp(choice.w - left)
@@ -123,7 +123,7 @@ def split_tangents(
 
 
 def unit(log_value: jax.Array) -> jax.Array:
-    """The unit in which a tangent of this logarithm is carried: its size, kept off zero."""
+    """The unit in which a tangent of this logarithm is carried: its size, kept above zero."""
     return jnp.maximum(jnp.abs(log_value), jnp.sqrt(jnp.finfo(log_value.dtype).tiny))
 
 
@@ -134,7 +134,7 @@ def choose(margins: Margins) -> Choice:
     read off two pairs of margins; the pair that contains w is taken.
     """
     r, c, R, D = margins
-    # What exceeds 3/2 is not a logarithm, but greater than any of them all the same.
+    # A margin above 3/2 is not a logarithm, but it is still greater than any of them.
     in_this_line = jnp.minimum(r, c) <= jnp.minimum(R, D)
     row_is_short = jnp.where(in_this_line, r <= c, R <= D)
     return Choice(row_is_short, in_this_line, *follow(row_is_short, in_this_line, margins))
@@ -143,7 +143,7 @@ def choose(margins: Margins) -> Choice:
 def follow(
     short: jax.Array, line: jax.Array, margins: Margins
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The margins (or their tangents) that are w, p and q if the row is short, w in this line."""
+    """Select the margins (or their tangents) w, p and q by the two flags of `Choice`."""
     r, c, R, D = margins
     w = jnp.where(line, jnp.where(short, r, c), jnp.where(short, R, D))
     p = jnp.where(line, jnp.where(short, c, r), jnp.where(short, D, R))
@@ -152,7 +152,7 @@ def follow(
 
 
 def split(choice: Choice, prop: Proportions) -> Cells:
-    """Logarithms of the four entries; the lower right as it is if it exceeds 3/2."""
+    """Logarithms of the four entries; a lower right above 3/2 is not a logarithm."""
     by_b, by_not_b = choice.w + prop.log_b, choice.w + prop.log_not_b
 
     u = choice.w - choice.p
@@ -199,9 +199,9 @@ def proportions(logit: jax.Array) -> Proportions:
 
 
 def _coincide(p: jax.Array, w: jax.Array) -> jax.Array:
-    """Whether p = w as far as normal numbers tell; some devices have subnormal ones, some do not.
+    """Whether p and w differ by less than the smallest normal number.
 
-    The inverse of a difference that is not coincidence does not overflow.
+    Some devices have no subnormal numbers. The inverse of any larger difference does not overflow.
     """
     return p - w < jnp.finfo(p.dtype).tiny
 
@@ -209,9 +209,9 @@ def _coincide(p: jax.Array, w: jax.Array) -> jax.Array:
 def _part(
     u: jax.Array, ratio: jax.Array, share: jax.Array, rest: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """What a share takes of one and what it leaves, ``1 - share e^u``, for share + rest = 1.
+    """The part ``share e^u`` of one and the remainder ``1 - share e^u``, for share + rest = 1.
 
-    The latter is ``rest e^u + (1 - e^u)``, a sum of positive terms, when much is taken.
+    If the part is large, the remainder is ``rest e^u + (1 - e^u)``, a sum of positive terms.
 
     Args:
         u: The logarithm of ``ratio``, not above zero.
@@ -224,9 +224,9 @@ def _part(
 
 
 def _rounding(taken: jax.Array) -> jax.Array:
-    """What makes log1p(-taken) of log(1 - taken): its argument is off by the rounding of 1 - taken.
+    """The correction that turns log(1 - taken) into log1p(-taken): the rounding of 1 - taken.
 
-    The derivative of the logarithm there, 1 to 2, can be left out: it would change the last bit.
+    The derivative of the logarithm there, 1 to 2, is left out: it would change only the last bit.
     """
     return jnp.where(_is_little(taken), (1 - (1 - taken)) - taken, 0)
 
@@ -236,7 +236,7 @@ def _is_little(taken: jax.Array) -> jax.Array:
 
 
 def _expm1_if_much(u: jax.Array) -> jax.Array:
-    """e^u - 1 for u from -log 2 to 0, where more than half of a whole can be taken.
+    """Return e^u - 1 for u from -log 2 to 0, the range in which more than half can be taken.
 
     The series needs few terms there; expm1, which computes a logarithm too, takes longer.
     """
@@ -245,7 +245,7 @@ def _expm1_if_much(u: jax.Array) -> jax.Array:
     while log_2**num_terms / math.factorial(num_terms + 1) > jnp.finfo(u.dtype).eps / 4:
         num_terms += 1
     u = jnp.maximum(u, -log_2)
-    # Two terms at a time make half as long a chain of operations.
+    # Two terms at a time halve the chain of dependent operations.
     square, series = u * u, jnp.zeros_like(u)
     for k in reversed(range(1, num_terms + 1, 2)):
         series = series * square + (1 / math.factorial(k) + u * (1 / math.factorial(k + 1)))

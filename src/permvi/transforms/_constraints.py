@@ -1,4 +1,4 @@
-"""Masks and known pairs of a square problem: which entries are free, and what the others are."""
+"""Masks and known pairs of a square problem: the free entries, and the values of the others."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from permvi import _checks, assignment
 
 
 class Constraints(NamedTuple):
-    """``free`` entries follow psi; the others have the value ``fixed``, zero or one."""
+    """Entries are ``free`` to follow psi, or have the value ``fixed``, zero or one."""
 
     free: jax.Array
     fixed: jax.Array

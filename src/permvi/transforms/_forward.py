@@ -1,10 +1,10 @@
 """The sweep of ``_wavefront`` for values alone, arranged for the vector units of CPUs.
 
-It computes the same numbers. What the rows pass on is overwritten in place, where a shifted copy
-takes a loop with branches; rows come in multiples of what fills vector registers, because single
-ones at the end of a loop are slow; and the sweep is cut in more segments. None of this suits the
-sweep of tangents, whose transpose it would slow down, nor devices where each operation of a step is
-a launch.
+It computes the same numbers with three changes. The values that rows pass on are overwritten in
+place, because a shifted copy takes a loop with branches. The number of rows is a multiple of what
+fills the vector registers, because single rows at the end of a loop are slow. The sweep is cut into
+more segments. None of this suits the sweep of tangents, whose transpose it would slow down, nor
+devices where each operation of a step is a launch.
 """
 
 import functools
@@ -20,18 +20,18 @@ from permvi.transforms._diagonals import Segment, segments, skew, unskew
 
 # Smaller matrices are swept in one segment: each takes about 0.3 s to compile.
 _LARGE = 192
-# In larger ones the number of rows is a multiple of this.
+# For larger matrices the number of rows is a multiple of this.
 _LANES = 32
 _NUM_WIDTHS = 3
 
 
 class _State(NamedTuple):
-    """What each row has passed on, and the sum of its log widths.
+    """The values that each row has passed on, and the sum of its log widths.
 
     Attributes:
         right: (rows,) to the right.
-        down: (1 + rows,) down; the first place is for what comes from above the first row, so that
-            all but the last place are what each row receives.
+        down: (1 + rows,) down; the first entry comes from above the first row, so that all entries
+            but the last are what each row receives.
         corner: (1 + rows,) to the lower right, likewise.
         log_widths: (rows,) the sum.
     """
@@ -48,10 +48,10 @@ def sweep_values(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
     is_large = K >= _LARGE
     rows = _LANES * math.ceil(K / _LANES) if is_large else K
     width = _LANES * math.ceil(K / (_NUM_WIDTHS * _LANES)) if is_large else K
-    # What is left in the later columns before row 0 (and in the later rows before column 0).
+    # The remainder of the later columns before row 0 (and of the later rows before column 0).
     later = jnp.arange(K, 0, -1, dtype=logits.dtype)
     later = jnp.where(later > 1, later, 0)
-    # What the first row receives in the next step, while it has a cell there.
+    # The value that the first row receives in the next step, while it has a cell there.
     above = jnp.pad(later[1:], (0, K))
     diagonals = skew(jnp.pad(logits, ((0, rows - K), (0, 0))))
     zeros = jnp.zeros(rows, logits.dtype)
@@ -80,13 +80,13 @@ def sweep_values(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _advance(
     segment: Segment, K: int, state: _State, inputs: tuple[jax.Array, jax.Array, jax.Array]
 ) -> tuple[_State, tuple[jax.Array, jax.Array]]:
-    """One anti-diagonal; the outputs are log x and what the last row passes down."""
+    """Sweep one anti-diagonal; return the state, log x and the value the last row passes down."""
     diagonal, above, logit = inputs
     right, down, corner, log_widths = state
     margins = Margins(right, down[:-1], corner[:-1], corner[1:])
     choice = choose(margins)
     cells = split(choice, proportions(logit))
-    # Before and after its columns a row only waits.
+    # Outside its columns a row keeps its values.
     column = diagonal - jnp.arange(segment.low, segment.high)
     active = (column >= 0) & (column < K)
     state = _State(

@@ -32,7 +32,7 @@ from permvi.transforms._forward import sweep_values
 
 
 class _State(NamedTuple):
-    """What each row has passed on, (K,) arrays: to the right, down, to the lower right."""
+    """The values that each row has passed to the right, down and to the lower right; (K,) each."""
 
     right: jax.Array
     down: jax.Array
@@ -68,7 +68,7 @@ def _birkhoff_from_logits_jvp(
 def _sweep(logits: jax.Array) -> tuple[jax.Array, jax.Array, list[Margins]]:
     """The log matrix, the log widths summed over each row, and the margins that each cell met."""
     K = logits.shape[0]
-    # What is left in the later columns before row 0 (and in the later rows before column 0).
+    # The remainder of the later columns before row 0 (and of the later rows before column 0).
     later = jnp.arange(K, 0, -1, dtype=logits.dtype)
     later = jnp.where(later > 1, later, 0)
 
@@ -120,8 +120,8 @@ def _drive(
 
     Args:
         step: Takes the margins of an anti-diagonal and its inputs; returns what its cells pass on,
-            their share in the sum over rows, and anything to keep.
-        state: What the rows have passed on before they begin.
+            their terms of the sums over rows, and anything to keep.
+        state: The values passed on before the first step.
         first_R: (K,) the margin R of row 0, whose margin c is zero.
         diagonals: Inputs of the steps, (2K-1, K) each.
         by_segment: Further inputs, as kept by an earlier sweep.
@@ -131,7 +131,7 @@ def _drive(
         last row passes down to each column, and what was kept, by segments.
     """
     K = first_R.shape[0]
-    # Small problems are not worth the time to compile more segments than one.
+    # For small problems compiling more than one segment takes longer than it saves.
     width = K if K < 192 else math.ceil(K / 2)
     sums = jnp.zeros_like(first_R)
     x_parts, down_parts, kept = [], [], []
@@ -162,12 +162,12 @@ def _drive(
 
 
 def _advance(step: Callable[..., tuple[Cells, jax.Array, Any]], carry: Any, inputs: Any) -> Any:
-    """One anti-diagonal: gather the margins, take the step, hand on what active rows give."""
+    """Sweep one anti-diagonal: gather the margins, take the step, pass on active rows' values."""
     (right, down, corner), sums = carry
     active, (first_c, first_R), rest = inputs
     margins = Margins(right, _shift(down, first_c), _shift(corner, first_R), corner)
     cells, share, keep = step(margins, *rest)
-    # Before and after its columns a row only waits.
+    # Outside its columns a row keeps its values.
     passed = _State(
         jnp.where(active, cells.right, right),
         cells.down,
@@ -185,5 +185,5 @@ def _active(segment: Segment, K: int) -> jax.Array:
 
 
 def _shift(values: jax.Array, first: jax.Array) -> jax.Array:
-    """Hand each row's value to the next row; row 0 receives ``first``."""
+    """Pass each row's value to the next row; row 0 receives ``first``."""
     return jnp.concatenate([first[None], values[:-1]])

@@ -2,7 +2,7 @@
 
 Jang et al. (2017) and Maddison et al. (2017); supplement, "The Gumbel-softmax method". The simplex
 is on the last axis, any batch shape before it. At low temperature the entries of X underflow while
-their logarithms do not: keep log X with the sample and give the densities that.
+their logarithms do not: keep log X with the sample and evaluate densities from it.
 """
 
 import math
@@ -25,8 +25,8 @@ def gumbel_softmax(psi: ArrayLike, temperature: ArrayLike) -> jax.Array:
 
     Returns:
         X of shape (..., n): one-hot at the largest ψ as τ -> 0, uniform as τ -> infinity. The map
-        forgets one dimension of ψ, so the law of X is given by ``concrete_log_prob`` rather
-        than by a log-determinant.
+        loses one dimension of ψ, so the density of X is given by ``concrete_log_prob`` and not
+        by a log-determinant.
     """
     return jax.nn.softmax(_scaled(psi, temperature), axis=-1)
 
@@ -49,7 +49,7 @@ def gumbel_softmax_sample(
         logits: log θ up to a constant, of shape (..., n).
         temperature: τ > 0, scalar or broadcasting to the shape of the result without its last
             axis.
-        sample_shape: how many independent draws, as leading axes.
+        sample_shape: shape of the independent draws, as leading axes.
 
     Returns:
         X of shape ``(*sample_shape, ..., n)``, differentiable in ``logits`` and ``temperature``.
@@ -75,7 +75,7 @@ def concrete_log_prob(X: ArrayLike, logits: ArrayLike, temperature: ArrayLike) -
     (Maddison et al. 2017, equation 10).
 
     Args:
-        X: positive entries that sum to one, of shape (..., n); NaN comes back where one is zero.
+        X: positive entries that sum to one, of shape (..., n); the result is NaN if one is zero.
         logits: log θ up to a constant; broadcasts against ``X``.
         temperature: τ > 0, scalar or broadcasting to the batch shape.
 
@@ -94,7 +94,7 @@ def concrete_log_prob_of_log(
 
 
 def exp_concrete_log_prob(log_X: ArrayLike, logits: ArrayLike, temperature: ArrayLike) -> jax.Array:
-    """Log density of y = log X for Concrete X, the better conditioned of the two.
+    """Log density of y = log X for Concrete X, better conditioned than that of X.
 
     ``log (n-1)! + (n-1) log τ + sum_k (log θ_k - τ y_k) - n log sum_k θ_k exp(-τ y_k)``
     (Maddison et al. 2017, appendix C) is the density of the n-1 log-ratios ``y_k - y_n`` with

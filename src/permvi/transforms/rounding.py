@@ -2,16 +2,16 @@ r"""Rounding toward permutation matrices (paper, section 3.2 and supplement B.2)
 
 :math:`X = \tau \Psi + (1 - \tau)\, \mathrm{round}(\Psi)`, where round finds the nearest permutation
 matrix by linear assignment. Within the cell of points that round to the same permutation the map is
-affine, so its log-determinant is :math:`k \log \tau` with k the number of free entries, N^2 without
-constraints. No gradient flows through round. X is near the Birkhoff polytope, not in it.
+affine, so its log-determinant is :math:`k \log \tau` with k the number of free entries (N^2 without
+constraints). No gradient flows through round. X is near the Birkhoff polytope, not in it.
 
 For :math:`0 < \tau \le 1` X rounds to the same permutation as :math:`\Psi` (for less than 1 it lies
-strictly closer to it), which gives the inverse. Above 1 that fails, and such temperatures are
-refused. The image is the support of the density: for :math:`\tau < 1` it leaves holes around the
-cell boundaries.
+strictly closer to it), which gives the inverse. Above 1 this fails, and such temperatures raise
+an error. The image is the support of the density: for :math:`\tau < 1` it has holes around the cell
+boundaries.
 
-Constraints. Entries that the mask forbids, or that a known pair rules out, are zero and those of
-known pairs are one; neither is free, and the assignment respects them.
+Constraints. Entries that the mask forbids, or that a known pair rules out, are zero, and entries of
+known pairs are one. Neither are free, and the assignment respects them.
 """
 
 import jax
@@ -59,7 +59,7 @@ def rounding_inverse(
     """The psi that `rounding` maps to X, and the log-determinant of this inverse map.
 
     The result is an inverse only where `in_rounding_support` holds. Entries of psi that are not
-    free have no say in X; they come back with the value that X has.
+    free do not affect X; they are returned with the value that X has.
 
     Returns:
         psi of shape (..., n, n) and the log-determinant, shape (...).
@@ -78,7 +78,7 @@ def in_rounding_support(
 ) -> jax.Array:
     """Whether X is in the image of `rounding`, shape (...).
 
-    X must have its fixed entries in place, and its preimage must round to where X rounds.
+    The fixed entries of X must have their values, and X and its preimage must round alike.
     """
     X = _checks.floating("X", X)
     tau = _checks.temperature(temperature, X.dtype, X.shape[:-2], upper=1.0)

@@ -2,7 +2,7 @@
 
 The supplement's section "Alternative methods of discrete variational inference": stick-breaking,
 rounding, and the categorical distributions that stick-breaking reaches at zero temperature;
-Gumbel-softmax is in ``concrete`` and can be had from here too. The simplex of n categories is on
+Gumbel-softmax is in ``concrete`` and available from here too. The simplex of n categories is on
 the last axis, any batch shape before it. A temperature that is not positive raises ``ValueError``
 outside ``jit`` and makes the results NaN inside it.
 """
@@ -68,7 +68,7 @@ def stick_breaking_inverse(X: ArrayLike, temperature: ArrayLike) -> tuple[jax.Ar
 
 
 def from_sticks(sticks: Sticks) -> tuple[jax.Array, jax.Array]:
-    """The point of the simplex with these stick proportions, whatever their law.
+    """The point of the simplex with these stick proportions, of any distribution.
 
     Args:
         sticks: proportions β of shape (..., n-1), from ``sticks.logistic``, ``sticks.kumaraswamy``
@@ -76,7 +76,7 @@ def from_sticks(sticks: Sticks) -> tuple[jax.Array, jax.Array]:
 
     Returns:
         X of shape (..., n) and ``log |d x_{1..n-1} / d β| = sum_k sum_{m<k} log(1 - β_m)``, of
-        shape (...); add the log-density of the sticks and subtract this for the density of X.
+        shape (...). The log density of X is that of the sticks minus this term.
     """
     log_X, log_det = _log_from_sticks(sticks)
     return jnp.exp(log_X), log_det
@@ -155,8 +155,8 @@ def in_rounding_support(
 ) -> jax.Array:
     """Whether X is in the image of ``rounding``: its preimage rounds to the vertex X rounds to.
 
-    That is so when the largest allowed entry of X exceeds the second largest by 1 - τ. Points
-    within a few roundings of that are let in, or else samples would fall off their own support.
+    This holds if the largest allowed entry of X exceeds the second largest by 1 - τ. Points within
+    a few roundings of that are accepted too; otherwise some samples would be outside the support.
 
     Args:
         X: real array of shape (..., n).
@@ -268,14 +268,14 @@ def _log_from_sticks(sticks: Sticks) -> tuple[jax.Array, jax.Array]:
 
 
 def _remaining(X: jax.Array) -> jax.Array:
-    """``sum_{m>=k} x_m``, added from the small end so that nothing cancels."""
+    """Return ``sum_{m>=k} x_m``, summed from the end so that nothing cancels."""
     return jax.lax.cumsum(X, axis=X.ndim - 1, reverse=True)
 
 
 def _nearest_vertex(psi: jax.Array, allowed: jax.Array) -> jax.Array:
     psi = jax.lax.stop_gradient(psi)
     best = jnp.max(jnp.where(allowed, psi, -jnp.inf), axis=-1, keepdims=True)
-    # Comparing with the maximum, not taking argmax of it, keeps to the mask even at -inf.
+    # Comparing with the maximum, instead of argmax, respects the mask even at -inf.
     chosen = allowed & (psi == best)
     vertex = jax.nn.one_hot(jnp.argmax(chosen, axis=-1), psi.shape[-1], dtype=psi.dtype)
     return jnp.where(jnp.any(chosen, axis=-1, keepdims=True), vertex, jnp.nan)

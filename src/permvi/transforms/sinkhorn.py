@@ -1,13 +1,13 @@
 r"""Sinkhorn scaling in logarithms (paper, sections 2.1 and 3.2).
 
-Alternately normalising the rows and columns of a positive matrix :math:`e^{L}` tends to a doubly
-stochastic matrix :math:`M_{ij} = e^{L_{ij} + f_i + g_j}`. A fixed number of steps, as in the paper,
-stops short of it: columns then sum to one and rows only nearly, which `marginal_error` measures.
+Alternately normalising the rows and columns of a positive matrix :math:`e^{L}` converges to a
+doubly stochastic matrix :math:`M_{ij} = e^{L_{ij} + f_i + g_j}`. After a fixed number of steps, as
+in the paper, columns sum to one but rows only nearly; `marginal_error` measures the difference.
 
 With a mask, forbidden entries are zero throughout. Entries that are allowed but in no perfect
-matching decay only as fast as one over the number of steps, so a mask that is known when the
-function is called is pruned of them first; inside ``jit`` prune it yourself with
-`permvi.assignment.prune_mask`. A traced mask that leaves a row or a column empty gives NaN.
+matching decay only as fast as one over the number of steps, so outside ``jit`` they are removed
+from the mask first; inside ``jit`` prune the mask yourself with `permvi.assignment.prune_mask`.
+A traced mask that leaves a row or a column empty gives NaN.
 """
 
 from typing import Literal, NamedTuple
@@ -38,7 +38,7 @@ def sinkhorn(log_m: ArrayLike, num_steps: int = 10, mask: ArrayLike | None = Non
 
     Args:
         log_m: (..., n, n) floats.
-        num_steps: How often rows and then columns are normalised.
+        num_steps: Number of times that rows and then columns are normalised.
         mask: Booleans that broadcast against ``log_m``, True where entries may be positive.
 
     Returns:
@@ -77,12 +77,12 @@ def sinkhorn_until(
         max_steps: Largest number of row and column normalisations.
         mask: As in `sinkhorn`.
         gradient: "implicit" differentiates the equations that the limit satisfies, at the cost of
-            an n by n eigendecomposition; it is the gradient of the limit, so it is right only where
+            an n by n eigendecomposition. It is the gradient of the limit, so it is correct only if
             the scaling has converged. "unrolled" differentiates the steps, and always takes the
-            time and memory of ``max_steps`` of them.
+            time and memory of ``max_steps`` steps.
 
     Returns:
-        The matrix with its error, the number of steps and whether they sufficed.
+        The matrix with its error, the number of steps and whether it converged.
     """
     log_m = _prepare(log_m, mask)
     n = log_m.shape[-1]
@@ -154,7 +154,7 @@ def _iterate(log_m: jax.Array, tol: float, max_steps: int) -> tuple[jax.Array, j
 
 
 def _iterate_unrolled(log_m: jax.Array, tol: float, max_steps: int) -> tuple[jax.Array, jax.Array]:
-    """`_iterate` with a fixed number of steps, those after convergence idle."""
+    """Run `_iterate` with a fixed number of steps, which do nothing after convergence."""
 
     def step(
         state: tuple[jax.Array, jax.Array], _: None
@@ -169,7 +169,7 @@ def _iterate_unrolled(log_m: jax.Array, tol: float, max_steps: int) -> tuple[jax
 
 @jax.custom_jvp
 def _limit(log_m: jax.Array, g: jax.Array) -> jax.Array:
-    """The scaled matrix, differentiated as the fixed point that it is near."""
+    """The scaled matrix, differentiated as if it were the fixed point."""
     return _scaled(log_m, g)
 
 
@@ -180,7 +180,7 @@ def _limit_jvp(
     r"""dM = M (dL + df + dg) with zero row and column sums, solved for the scalings' tangents.
 
     Eliminating :math:`df = -(M \circ dL) 1 - M dg` leaves :math:`(I - M^T M) dg = ...`, singular
-    along constants (one for each block of M), which change nothing: any solution will do.
+    along constants (one for each block of M). These do not change M, so any solution will do.
     """
     M = _limit(*primals)
     log_m_dot = jnp.where(M > 0, tangents[0], 0)

@@ -1,7 +1,7 @@
 r"""Stick-breaking to the Birkhoff polytope (paper, section 3.1 and supplement B.2).
 
-Entry by entry the matrix takes a proportion of the interval that the sticks of its row and column
-leave open, :math:`x_{mn} = \ell_{mn} + \beta_{mn} (u_{mn} - \ell_{mn})`. The map is a bijection
+Each entry in turn takes a proportion of the interval that the remaining row and column sums allow,
+:math:`x_{mn} = \ell_{mn} + \beta_{mn} (u_{mn} - \ell_{mn})`. The map is a bijection
 between :math:`(0,1)^{(N-1) \times (N-1)}` and the interior of the polytope. Its Jacobian is
 triangular, so :math:`\log|\partial X/\partial B| = \sum_{mn} \log(u_{mn} - \ell_{mn})`. Densities
 on the polytope, and all log-determinants here, are with respect to Lebesgue measure on the free
@@ -36,10 +36,10 @@ def stick_breaking(
     Args:
         psi: (..., n-1, n-1) floats.
         temperature: :math:`\tau > 0`, a scalar or one for each batch member. As it falls to 0 the
-            result tends to a permutation matrix, as it rises to the matrix of psi = 0.
+            result tends to a permutation matrix; as it rises, to the image of psi = 0.
         row_order: The order in which rows are filled, a permutation of n: ``psi[i]`` belongs to row
             ``row_order[i]``. The default is 0, 1, ..., n-1, as in the paper.
-        col_order: The same for columns.
+        col_order: The order in which columns are filled, likewise.
         centered: Shift the logits so that psi = 0 gives the matrix with all entries 1/n; the paper
             has no shift.
 
@@ -72,8 +72,8 @@ def stick_breaking_inverse(
 ) -> tuple[jax.Array, jax.Array]:
     r"""The psi that `stick_breaking` maps to X, and the log-determinant of this inverse map.
 
-    Entries of X that are exactly zero have infinite psi; X is trusted to be doubly stochastic
-    inside ``jit`` and checked to within rounding outside it.
+    Entries of X that are exactly zero have infinite psi. Outside ``jit`` X must be doubly
+    stochastic up to rounding; inside it this is not checked.
 
     Args:
         X: (..., n, n) doubly-stochastic floats.
@@ -99,7 +99,7 @@ def stick_breaking_inverse(
 def birkhoff_from_sticks(
     sticks: Sticks, *, row_order: ArrayLike | None = None, col_order: ArrayLike | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Map stick proportions of any law (logistic, Beta, Kumaraswamy) to the Birkhoff polytope.
+    """Map stick proportions of any distribution (logistic, Beta, ...) to the Birkhoff polytope.
 
     Args:
         sticks: Proportions of shape (..., n-1, n-1), as the functions of `permvi.transforms.sticks`
@@ -121,12 +121,12 @@ def sticks_from_birkhoff(
 ) -> tuple[Sticks, jax.Array]:
     r"""The stick proportions of doubly-stochastic matrices; the inverse of `birkhoff_from_sticks`.
 
-    With the four blocks that cell (m, n) splits what remains into, x itself, the rest of its row
-    r', the rest of its column c' and the lower right L', all sums of entries of X,
+    Cell (m, n) splits the remaining matrix into four blocks: x itself, the rest of its row r', the
+    rest of its column c' and the lower right L'. All are sums of entries of X, and
 
         b w = min(x, L'),   (1 - b) w = min(r', c'),
 
-    so nothing is subtracted and all cells are computed at once.
+    so no differences are taken and all cells are computed at once.
 
     Returns:
         Proportions of shape (..., n-1, n-1) and log |dB/dX|, shape (...).
@@ -155,7 +155,7 @@ def _fill_logistic(psi: jax.Array, tau: jax.Array, shift: jax.Array) -> tuple[ja
 
 @jax.jit
 def _fill(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Sweep a batch of matrices of logits; the results are X and the sum of the log widths."""
+    """Sweep a batch of matrices of logits; return X and the sum of the log widths."""
     batch, K = logits.shape[:-2], logits.shape[-1]
     if K == 0:
         return jnp.ones((*batch, 1, 1), logits.dtype), jnp.zeros(batch, logits.dtype)
@@ -197,7 +197,7 @@ def _sum_of_rows(values: jax.Array) -> jax.Array:
 
 
 def _sum_beyond(values: jax.Array, axis: int) -> jax.Array:
-    """For each entry the sum of those that follow it along the axis."""
+    """The sum of the entries that follow each entry along the axis."""
     after = jnp.flip(jnp.cumsum(jnp.flip(values, axis), axis), axis)
     zero = jnp.zeros_like(jax.lax.slice_in_dim(values, 0, 1, axis=axis))
     return jnp.concatenate([jax.lax.slice_in_dim(after, 1, None, axis=axis), zero], axis)
@@ -224,7 +224,7 @@ def _take(X: jax.Array, row_order: ArrayLike | None, col_order: ArrayLike | None
 
 
 def order(name: str, value: ArrayLike, n: int) -> jax.Array:
-    """An order of n rows or columns, checked."""
+    """Check an order of n rows or columns."""
     array = _checks.integer(name, value)
     if array.shape != (n,) or (
         _checks.is_concrete(array) and not bool(permutations.is_permutation(array))

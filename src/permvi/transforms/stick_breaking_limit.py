@@ -6,8 +6,8 @@ matrix is a permutation P with
 
 .. math:: q(P) = \prod_{\text{free } (m, n)} \rho_{mn}^{x_{mn}} (1 - \rho_{mn})^{1 - x_{mn}},
 
-an entry being free when its column is unused by the rows above, its row is not yet assigned and an
-unused column remains to its right. The others are forced, and their sticks have no say.
+where an entry is free if its column is unused by the rows above, its row is not yet assigned and an
+unused column remains to its right. The other entries are forced and do not depend on their sticks.
 """
 
 import jax

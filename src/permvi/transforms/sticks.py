@@ -1,6 +1,6 @@
-"""The laws of a stick proportion β in (0, 1): logistic, Kumaraswamy and Beta.
+"""Distributions of a stick proportion β in (0, 1): logistic, Kumaraswamy and Beta.
 
-Stick-breaking on the simplex and on the Birkhoff polytope break off a fraction β of what remains
+Stick-breaking on the simplex and on the Birkhoff polytope break off a fraction β of the rest
 (supplement, "Stick-breaking"). At low temperature β crowds against 0 and 1, so both log β and
 log(1 - β) are carried: each keeps full relative precision where the other would round to zero.
 Everything here is elementwise; shapes broadcast. Values that are out of range raise
@@ -30,7 +30,7 @@ class Sticks(NamedTuple):
 
 
 def logistic(psi: ArrayLike, temperature: ArrayLike) -> tuple[Sticks, jax.Array]:
-    """Logistic sticks β = σ(ψ/τ); with normal ψ they are the paper's logistic-normal ones.
+    """Logistic sticks β = σ(ψ/τ); normal ψ gives the paper's logistic-normal sticks.
 
     Args:
         psi: real array of any shape.
@@ -47,7 +47,7 @@ def logistic(psi: ArrayLike, temperature: ArrayLike) -> tuple[Sticks, jax.Array]
 
 
 def logistic_inverse(sticks: Sticks, temperature: ArrayLike) -> jax.Array:
-    """The ψ = τ (log β - log(1 - β)) whose logistic sticks these are."""
+    """Return ψ = τ (log β - log(1 - β)), the inverse of ``logistic``."""
     log_beta, log_complement = _arrays(sticks)
     tau = _checks.temperature(temperature, log_beta.dtype, log_beta.shape)
     return tau * (log_beta - log_complement)
@@ -81,14 +81,14 @@ def kumaraswamy_sample(
     temperature: ArrayLike,
     shape: tuple[int, ...] | None = None,
 ) -> Sticks:
-    """Draws of Kumaraswamy(a/τ, b/τ) sticks, reparameterised.
+    """Draw reparameterised Kumaraswamy(a/τ, b/τ) sticks.
 
     Args:
         rng_key: JAX random key.
         a: positive shape parameter of the lower end.
         b: positive shape parameter of the upper end.
         temperature: τ > 0, scalar or broadcasting to ``shape``.
-        shape: shape of the result, to which ``a`` and ``b`` broadcast; by default theirs.
+        shape: shape of the result, to which ``a`` and ``b`` broadcast; the default is their own.
     """
     a, b = positive("a", a), positive("b", b)
     dtype = jnp.result_type(a, b)
@@ -105,7 +105,7 @@ def kumaraswamy_log_prob(
     With A = a/τ and B = b/τ it is ``log A + log B + (A-1) log β + (B-1) log(1 - β^A)``.
     """
     log_beta, log_complement, a, b = _scaled(sticks, a, b, temperature)
-    # The smaller of β and 1 - β is the one whose logarithm says log(-log β) to the last digit.
+    # The logarithm of the smaller of β and 1 - β gives log(-log β) to the last digit.
     small = log_beta < log_complement
     loglog_beta = jnp.where(
         small,
@@ -123,17 +123,17 @@ def beta_sample(
     temperature: ArrayLike,
     shape: tuple[int, ...] | None = None,
 ) -> Sticks:
-    """Draws of Beta(a/τ, b/τ) sticks from log-gamma draws, with implicit gradients.
+    """Draw Beta(a/τ, b/τ) sticks from log-gamma draws, with implicit gradients.
 
     β = G/(G + H) for gamma draws G and H; the gradient holds their distribution functions
-    constant (Figurnov et al. 2018) instead of the supplement's mix with score functions.
+    constant (Figurnov et al. 2018), where the supplement mixes in score functions.
 
     Args:
         rng_key: JAX random key.
         a: positive shape parameter of the lower end.
         b: positive shape parameter of the upper end.
         temperature: τ > 0, scalar or broadcasting to ``shape``.
-        shape: shape of the result, to which ``a`` and ``b`` broadcast; by default theirs.
+        shape: shape of the result, to which ``a`` and ``b`` broadcast; the default is their own.
     """
     a, b = positive("a", a), positive("b", b)
     dtype = jnp.result_type(a, b)
@@ -163,7 +163,7 @@ def _log_gamma(
 
 @jax.custom_jvp
 def _with_implicit_gradient(log_draw: jax.Array, concentration: jax.Array) -> jax.Array:
-    """``log_draw``, moving with the concentration so that its distribution function stays put."""
+    """Give ``log_draw`` the gradient that holds its distribution function constant."""
     del concentration
     return log_draw
 
@@ -173,9 +173,9 @@ def _with_implicit_gradient_jvp(
     primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     log_draw, concentration = primals
-    # JAX's own gradient of loggamma takes every draw below the smallest float for that float,
-    # which at concentration 0.01 in float32 is four draws in ten. There the distribution function
-    # is its leading term x^a / Gamma(a + 1), whose implicit derivative has a closed form.
+    # JAX's own gradient of loggamma replaces every draw below the smallest float by that float. At
+    # concentration 0.01 in float32 this concerns four draws in ten. There the distribution function
+    # equals its leading term x^a / Gamma(a + 1), whose implicit derivative has a closed form.
     tiny = log_draw < float(np.log(jnp.finfo(log_draw.dtype).eps))
     leading = (digamma(concentration + 1) - log_draw) / concentration
     draw = jnp.exp(jnp.where(tiny, 0.0, log_draw))

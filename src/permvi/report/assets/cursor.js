@@ -1,4 +1,4 @@
-// The cell that mouse, finger or keyboard has chosen in the heatmap, and what is said of it.
+// The selected cell of the heatmap, by mouse, finger or keyboard, and the text that describes it.
 
 const CANDIDATES = 6;
 const JUMP = 10;
@@ -49,7 +49,7 @@ class Cursor {
     return column < 0 || row < 0 || this.isCorner(row, column) ? null : { row, column };
   }
 
-  // Where unmatched items and unused labels meet there is nothing.
+  // The corner where the unmatched column and the unused row meet is empty.
   isCorner(row, column) {
     return row >= this.heatmap.rows.length && column >= this.heatmap.cols.length;
   }
@@ -87,7 +87,7 @@ class Cursor {
     if (this.isCorner(this.cell.row, this.cell.column)) this.cell.column -= 1;
     this.mark();
     document.getElementById("spoken").textContent = this.tip.textContent;
-    // Where the heatmap is taller than the screen, the tip is what must be seen.
+    // If the heatmap is taller than the screen, scroll to the tip.
     (plot.clientHeight > window.innerHeight ? this.tip : plot).scrollIntoView({ block: "nearest" });
   }
 
@@ -119,7 +119,7 @@ class Cursor {
     const { rows, cols, site } = this.heatmap;
     const detail = document.getElementById("detail");
     if (row >= rows.length) {
-      this.tip.textContent = `${stateName(cols[column])} has no item: ${percent(site.unused[cols[column]])}`;
+      this.tip.textContent = `${stateName(cols[column])} is unused: ${percent(site.unused[cols[column]])}`;
       detail.replaceChildren(element("p", {}, this.tip.textContent));
       return;
     }

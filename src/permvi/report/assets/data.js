@@ -1,4 +1,4 @@
-// What the report carries, and how numbers and names are shown. Python's side is content.py.
+// The data of the report, and the formatting of numbers and names. content.py writes the data.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const MILLION = 1e6;
@@ -11,7 +11,7 @@ function stateName(state) {
   return DATA.cols === null ? String(state) : DATA.cols[state];
 }
 
-// The same as `percent` in words.py.
+// Must agree with `percent` in words.py.
 function percent(probability) {
   if (probability >= 1 - 0.5 / MILLION) return "100%";
   if (probability < 0.5 / MILLION) return "0%";
@@ -46,7 +46,7 @@ class Site {
     };
   }
 
-  // A probability in words; what is not in the file is at most the largest that was left out.
+  // A probability as text; one that is not in the file is at most the largest that was left out.
   describe(item, state) {
     const place = item.states.indexOf(state);
     if (place >= 0) return percent(item.probs[place]);
@@ -54,7 +54,7 @@ class Site {
   }
 }
 
-// Which items to show. A label in the credible set counts as well as the item's own name.
+// The items to show. The search looks at labels in the credible set and at the item's own name.
 function chooseItems(site, query, onlyUnsure) {
   const wanted = fold(query);
   const labels = new Set();
@@ -74,7 +74,7 @@ const integer = (number) => number.toLocaleString("en");
 
 const fold = (text) => text.trim().toLocaleLowerCase();
 
-// An element with attributes and children; text is always text, never markup.
+// An element with attributes and children; text is never parsed as markup.
 function element(tag, attributes, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -82,7 +82,7 @@ function element(tag, attributes, ...children) {
   return made;
 }
 
-// A name with the part that was searched for marked.
+// A name in which the part that was searched for is marked.
 function named(text, query) {
   const shown = element("bdi", {});
   const start = query ? text.toLocaleLowerCase().indexOf(fold(query)) : -1;

@@ -1,17 +1,17 @@
-// The heatmap: which rows and columns it has, where they lie and how they are painted.
+// The heatmap: its rows and columns, their layout and how they are painted.
 
 const MOST_ROWS = 400;
 const ROWS_OF_MANY = 120;
 const MOST_COLS = 400;
 // Labels less probable than this in all rows are not shown when rows are chosen.
 const LEAST_SHOWN = 0.01;
-// Fainter than this a cell looks empty.
+// Cells less probable than this look empty.
 const LEAST_PAINTED = 0.002;
 const LARGEST_CELL = 44;
 const TALLEST = 820;
 // Cells are stretched up to this height where there is little width.
 const STRETCHED = 400;
-// Between the cells and those of what stays alone.
+// The gap between the cells and those of unmatched items or unused labels.
 const GAP = 8;
 const TICK = 13;
 const LONGEST_ROW_NAME = 150;
@@ -73,8 +73,8 @@ class Heatmap {
     return likely.filter((col) => kept.has(col));
   }
 
-  // A label goes with the item that has it in the matching, else with the one that may best have
-  // it: what is probable lies along the diagonal.
+  // A label is placed with the item that has it in the matching, or else with the item that most
+  // probably has it, so that probable pairs lie along the diagonal.
   orderCols() {
     const all = Array.from({ length: DATA.num_cols }, (_, col) => col);
     if (this.order === "given") return all;
@@ -94,7 +94,7 @@ class Heatmap {
     const rows = integer(this.rows.length);
     const all = many ? this.items.length : this.site.items.length;
     let words = "Rows are items, columns are labels.";
-    if (!this.rows.length) words = "No item fits.";
+    if (!this.rows.length) words = "No items found.";
     else if (many) words = `The ${rows} least certain of ${integer(all)} items, and the labels they may have.`;
     else if (!this.whole) words = `${rows} of ${integer(all)} items, and the labels they may have.`;
     document.getElementById("heatmap-note").textContent = words;
@@ -129,7 +129,7 @@ class Heatmap {
     let h = Math.min(LARGEST_CELL, TALLEST / Math.max(this.height, 1));
     if (Math.max(w, h) <= 3 * Math.min(w, h)) w = h = Math.min(w, h);
     else h = Math.min(h, 0.6 * LARGEST_CELL, Math.max(3 * w, STRETCHED / Math.max(this.height, 1)));
-    // Whole pixels are crisp; cells smaller than one share it.
+    // Whole pixels are crisp; cells smaller than a pixel share it.
     const snap = (size) => (size * scale < 1 ? size : Math.floor(size * scale) / scale);
     this.box = { scale, room, left, top, w: snap(w), h: snap(h), rowNames, colNames };
     const size = [this.x(this.width - 1) + this.box.w + TICK / 2, this.y(this.height - 1) + this.box.h + 2];
@@ -158,7 +158,7 @@ class Heatmap {
       context.fillRect(this.x(place), this.y(row), Math.max(w, 1 / scale) - gap, Math.max(h, 1 / scale) - gap);
     };
     this.paintGround(context, fill, gap, colours);
-    // Where cells share a pixel the most probable one wins, for ramps go one way in each channel.
+    // If cells share a pixel, the most probable one wins: ramps are monotone in each channel.
     if (Math.min(w, h) * scale < 1) context.globalCompositeOperation = darkens() ? "darken" : "lighten";
     this.eachCell((row, place, probability) => probability >= LEAST_PAINTED && fill(row, place, probability));
     context.globalCompositeOperation = "source-over";
@@ -224,7 +224,7 @@ class Heatmap {
     });
   }
 
-  // As many names as there is room for, and always that of what stays alone.
+  // As many names as there is room for, always including "unmatched" and "unused".
   writeNames(context) {
     const { left, top, w, h, rowNames, colNames } = this.box;
     const ticks = (names, regular, size) =>

@@ -1,4 +1,4 @@
-// Search, site and filter act on heatmap and table together.
+// Search, site and filter apply to both the heatmap and the table.
 
 const sites = DATA.sites.map((raw) => new Site(raw));
 const search = document.getElementById("search");
@@ -21,7 +21,7 @@ function update() {
 sites.forEach((_, index) => siteChoice.append(element("option", { value: index }, `permutation ${index}`)));
 document.getElementById("site-choice").hidden = sites.length < 2;
 
-// Several key strokes within a frame are one search.
+// Several keystrokes within a frame cause one search.
 let waiting = 0;
 search.addEventListener("input", () => {
   cancelAnimationFrame(waiting);

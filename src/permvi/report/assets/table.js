@@ -27,7 +27,7 @@ class ItemTable {
     this.body = element("tbody", { role: "rowgroup" });
     this.heads = COLUMNS.map((column) => this.head(column));
     const row = element("tr", { role: "row" }, ...this.heads);
-    // Roles are spelled out, for on a phone the style sheet lays the table out as cards.
+    // Roles are explicit because on a phone the style sheet lays the table out as cards.
     place.append(
       element(
         "table",
@@ -67,7 +67,7 @@ class ItemTable {
     document.getElementById("items-title").scrollIntoView();
   }
 
-  // Everything on paper, where there are no pages to turn.
+  // Print all items, since paper has no buttons to turn pages.
   printing(on) {
     this.size = on ? MOST_PRINTED : PAGE;
     this.render();
@@ -89,7 +89,7 @@ class ItemTable {
     const shown = this.sorted().slice(first, first + this.size);
     this.body.replaceChildren(...shown.map((item) => this.row(item)));
     if (!shown.length) {
-      const none = element("td", { colspan: COLUMNS.length, role: "cell" }, "No item fits.");
+      const none = element("td", { colspan: COLUMNS.length, role: "cell" }, "No items found.");
       this.body.append(element("tr", { class: "empty", role: "row" }, none));
     }
     this.pages.hidden = this.items.length <= this.size;
