@@ -9,26 +9,29 @@ from pathlib import Path
 import pytest
 
 import permvi
+from permvi.inference import registry
+from permvi.posterior import laws
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "permvi"
 
 # Lowest first. A module may import from its own layer's package and from lower layers.
 LAYERS = [
-    ["_version", "_checks", "_choices", "_files", "_numerics", "_reduction", "_tables", "_threads"],
+    ["_version", "_checks", "_compiled", "_files", "_numerics", "_tables", "_threads"],
     ["permutations"],
     ["_assignment", "assignment"],
     ["transforms"],
     ["distributions"],
-    ["metrics", "models", "inference"],
+    ["metrics", "models"],
+    ["problem"],
     ["posterior"],
-    ["_task", "_methods", "_fit", "_compare"],
+    ["inference"],
+    ["_fit", "_compare"],
     ["_figures", "plots", "report"],
     ["datasets", "experiments"],
     ["_cli", "cli"],
 ]
 LAYER = {name: level for level, names in enumerate(LAYERS) for name in names}
-STRANGERS = [("models", "inference"), ("inference", "models")]
 # posterior.plot() and posterior.report() load what they need when they are called.
 SHORTCUTS = [("posterior", "plots"), ("posterior", "report")]
 
@@ -61,8 +64,74 @@ def test_imports_point_down(path):
     for other in set(imports(path)) - {own}:
         if (own, other) in SHORTCUTS:
             continue
-        assert (own, other) not in STRANGERS
         assert LAYER[other] <= LAYER[own], f"{own} must not import {other}"
+
+
+def modules_outside(*folders):
+    """The files of the package that are in none of these folders or files, with their text."""
+    homes = [SOURCE / folder for folder in folders]
+    for path in FILES:
+        if not any(home in (path, *path.parents) for home in homes):
+            yield path, path.read_text()
+
+
+def test_the_posterior_loads_no_solver():
+    code = (
+        "import sys, permvi.posterior;"
+        "print([m for m in sys.modules if m.startswith('permvi.inference') or m == 'numba'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_only_one_room_knows_dynamics():
+    # The registry has a line for the room, and `collapsed` is the name that users know it by.
+    allowed = ("inference/dynamics", "inference/collapsed.py", "experiments")
+    for path, text in modules_outside(*allowed):
+        assert "permvi.inference.dynamics" not in text, path
+    allowed = ("inference/dynamics", "inference/registry.py", "models")
+    for path, text in modules_outside(*allowed):
+        assert "shared_regression" not in text, path
+
+
+def definitions(*names):
+    """Where in the package functions of these names are defined."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name in names:
+                yield f"{path.relative_to(SOURCE)}:{node.name}"
+
+
+def test_what_may_stay_unmatched_is_defined_once():
+    found = sorted(definitions("unmatched_weights", "random_matchings", "grounded"))
+    home = "problem/unmatched.py"
+    assert found == [f"{home}:{n}" for n in ("grounded", "random_matchings", "unmatched_weights")]
+    # Whether weights were given is a question for the rule, and for the models that take them.
+    given = re.compile(r"(row|col)_unmatched(\)|) is (not )?None")
+    for path, text in modules_outside("problem", "models"):
+        assert not given.search(text), path
+
+
+def test_every_method_has_one_room():
+    rooms = {}
+    for path in (SOURCE / "inference").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = [getattr(target, "id", "") for target in getattr(node, "targets", [])]
+            if "METHODS" in names and "dynamics/methods" not in str(path):
+                for key in node.value.keys:
+                    rooms.setdefault(key.value, []).append(path.relative_to(SOURCE / "inference"))
+    assert sorted(rooms) == sorted(registry.names()[1:])
+    for name, paths in rooms.items():
+        assert len(paths) == 1, name
+        # A law that is stored with a posterior lives with its method, or in posterior.
+    for kind, home in laws._HOMES.items():
+        assert home.split(".")[1] in ("inference", "posterior"), kind
+
+
+def test_files_and_lines_stay_few():
+    files = list(SOURCE.rglob("*.py"))
+    assert len(files) <= 290
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 39_000
 
 
 def test_the_public_names_load_and_no_others():
