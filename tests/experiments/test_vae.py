@@ -111,7 +111,7 @@ def test_files_and_summary(tmp_path):
         return [Task("tiny", CONFIG)]
 
     tiny = Study("vae", tasks, study.run_task, study.finish)
-    result = run_study(tiny, tmp_path, size="smoke", seed=0, report=lambda *args: None)
+    result = run_study(tiny, tmp_path, size="smoke", seed=0, progress=lambda *args: None)
     names = {path.name for path in result.files}
     assert {"rows.csv", "summary.json", "figure5.png", "training_curves.png"} <= names
     assert "prior_samples.png" in names
