@@ -29,8 +29,8 @@ METRICS = (
     "tv_mean", "tv_max", "hellinger", "hellinger_of_draws", "log_evidence_error", "ess_per_draw",
     "evaluations",
 )  # fmt: skip
-"""What is measured. ``hellinger`` is the distance of a fitted family from the exact posterior,
-``hellinger_of_draws`` the distance of the weighted draws from it."""
+"""What is measured. For a fitted family, ``hellinger`` is the distance of the family from the exact
+posterior, and ``hellinger_of_draws`` the distance of its weighted draws."""
 
 COLUMNS = (
     "method", ">error of a row", ">worst row", ">Hellinger", ">log evidence", "verdict", ">ESS",

@@ -150,7 +150,7 @@ def _kumaraswamy(
 
 def _beta(parameters: jax.Array, temperature: jax.Array, bounds: _Bounds) -> SimplexBeta:
     del bounds
-    # Beta sticks approach the vertices as their own temperature rises; ours falls everywhere.
+    # Beta sticks approach the vertices as their temperature rises, other families as it falls.
     return SimplexBeta(*_shapes(parameters), 1 / temperature)
 
 
