@@ -15,9 +15,7 @@ from typing import Any
 import permvi as pv
 from permvi._files import atomic
 from permvi._tables import markdown_table
-from permvi.experiments.compare.plan import METRICS
-from permvi.experiments.compare.summary import refusals, table
-from permvi.experiments.compare.targets import Target, targets
+from permvi.experiments.compare import METRICS, Target, refusals, table, targets
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "choosing.md"

@@ -24,9 +24,9 @@ from scipy.optimize import linear_sum_assignment
 import permvi as pv
 from permvi._assignment import host
 from permvi.datasets import celegans
-from permvi.experiments import _worm_settings
-from permvi.experiments._worms import Worms, candidates, simulate_worms
-from permvi.inference.dynamics import Scales, SharedRegression, SoftassignOptions, softassign
+from permvi.experiments._worms import ROUNDING, ROUNDING_ONE, Worms, candidates, simulate_worms
+from permvi.inference.collapsed import Scales, SharedRegression, SoftassignOptions
+from permvi.inference.dynamics import softassign
 from permvi.models import SharedDynamics
 
 _TOLERANCE = 0.05
@@ -131,8 +131,8 @@ def rows(*, quick: bool = False) -> list[dict[str, Any]]:
         [(fit.mode == case.worms.truth).mean() for fit, case in zip(fits, cases, strict=True)]
     )
     for name, options in (
-        ("rounding, temperature 1", _worm_settings.ROUNDING_ONE),
-        ("rounding, temperature 0.5", _worm_settings.ROUNDING),
+        ("rounding, temperature 1", ROUNDING_ONE),
+        ("rounding, temperature 0.5", ROUNDING),
     ):
         chosen = {**options, "num_steps": 100 if quick else _VI_STEPS}
         add(name, functools.partial(pv.fit, models[0], "rounding", **chosen), 1)

@@ -7,9 +7,8 @@ import pytest
 import permvi as pv
 from benchmarks import choosing
 from permvi import experiments
-from permvi.experiments.compare import plan
-from permvi.experiments.compare import summary as summaries
-from permvi.experiments.compare.targets import targets
+from permvi.experiments import compare
+from permvi.experiments.compare import targets
 from permvi.inference import registry
 
 PAGE = (
@@ -73,8 +72,8 @@ def test_the_weighted_draws_are_compared_with_the_exact_posterior():
     exact = pv.fit(model, "exact")
     fitted = pv.fit(model, "sequential", num_steps=0, search_evaluations=0)
     # Both matchings are among the draws, which leaves nothing to be wrong about.
-    assert plan._hellinger_of_draws(fitted, exact) == pytest.approx(0.0, abs=1e-6)
-    assert plan._hellinger_of_draws(exact, exact) is None
+    assert compare._hellinger_of_draws(fitted, exact) == pytest.approx(0.0, abs=1e-6)
+    assert compare._hellinger_of_draws(exact, exact) is None
 
 
 def test_the_committed_page_is_complete():
@@ -105,7 +104,7 @@ def test_the_committed_results_are_those_of_the_page():
     assert len(errors) == sum(len(table) for table in tables.values())
     for row in errors:
         shown = tables[row["setting"]["target"]][row["method"]][0]
-        assert shown == summaries._number(row["mean"], 4)
+        assert shown == compare._number(row["mean"], 4)
 
 
 def test_a_page_without_marks_is_refused():

@@ -27,9 +27,9 @@ def fake_study(monkeypatch):
     """Let every study write nothing and return a row, and note how it was called."""
     calls = []
 
-    def study(name, out, *, size, seed, report, workers, scheduler):
+    def study(name, out, *, size, seed, progress, workers, scheduler):
         calls.append((name, str(out), size, seed, workers, scheduler))
-        report("working", 0, 1)
+        progress("working", 0, 1)
         row = summary_row(name, "method", {"n": 3}, "metric", [1.0, 3.0], seconds=0.5, paper=2.5)
         return Result([row], [Path(out) / "summary.json"])
 

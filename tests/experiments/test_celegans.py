@@ -9,10 +9,9 @@ from PIL import Image
 
 from permvi import experiments
 from permvi.experiments.celegans import STUDY, problems
-from permvi.experiments.celegans.methods import METHODS, fit
-from permvi.experiments.celegans.network import network
-from permvi.experiments.celegans.samples import NUM_NEURONS
-from permvi.experiments.celegans.settings import GRIDS, Setting
+from permvi.experiments.celegans.plan import NUM_NEURONS, fit
+from permvi.experiments.celegans.problems import network
+from permvi.experiments.celegans.settings import GRIDS, METHODS, Setting
 
 GRID = GRIDS["smoke"]
 FIGURES = ("figure3", "figure4a", "figure4bc", "figure4de", "calibration", "hard")

@@ -12,10 +12,9 @@ from scipy import stats
 
 from permvi import metrics
 from permvi.experiments._worms import Worms, candidates
-from permvi.experiments.celegans import STUDY, calibration, paper, problems, scoring
-from permvi.experiments.celegans.methods import METHODS
-from permvi.experiments.celegans.network import STAND_IN_SIZE, network
-from permvi.experiments.celegans.settings import GRIDS, KNOWN, TOLERANCES, Setting
+from permvi.experiments.celegans import STUDY, problems, scoring, summary
+from permvi.experiments.celegans.problems import STAND_IN_SIZE, network
+from permvi.experiments.celegans.settings import GRIDS, KNOWN, METHODS, TOLERANCES, Setting
 from permvi.posterior import Latent, Posterior
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "paper_numbers.json"
@@ -65,12 +64,12 @@ def test_settings_are_told_without_an_empty_variant():
 
 
 def test_the_papers_values_are_those_of_the_reference():
-    assert paper.reported("rounding_temperature_1", Setting(0.02, 5)) == 0.70
-    assert paper.reported("rounding", Setting(0.1, 4, 83)) == 0.83
-    assert paper.reported("mcmc", Setting(0.02, 1)) is None
-    assert paper.reported("collapsed", Setting(0.02, 1)) is None
-    assert paper.reported("rounding", Setting(0.05, 1, T=400)) is None
-    assert paper.reported("rounding", Setting(0.05, 1, variant="nonlinear")) is None
+    assert summary.reported("rounding_temperature_1", Setting(0.02, 5)) == 0.70
+    assert summary.reported("rounding", Setting(0.1, 4, 83)) == 0.83
+    assert summary.reported("mcmc", Setting(0.02, 1)) is None
+    assert summary.reported("collapsed", Setting(0.02, 1)) is None
+    assert summary.reported("rounding", Setting(0.05, 1, T=400)) is None
+    assert summary.reported("rounding", Setting(0.05, 1, variant="nonlinear")) is None
     if not REFERENCE.is_file():
         pytest.skip("the reference values are not here")
     printed = json.loads(REFERENCE.read_text())
@@ -81,7 +80,7 @@ def test_the_papers_values_are_those_of_the_reference():
         if name is not None:
             worms = (1,) if key.endswith("_one_worm") else (4, 5)
             for count in worms:
-                found = [paper.reported(name, Setting(nu, count)) for nu in TOLERANCES]
+                found = [summary.reported(name, Setting(nu, count)) for nu in TOLERANCES]
                 assert found == values
     by_known = printed["celegans_accuracy_vs_known"]
     for nu in (0.05, 0.1):
@@ -92,7 +91,7 @@ def test_the_papers_values_are_those_of_the_reference():
             "naive": by_known["mcmc_and_naive_vi"],
         }
         for name, values in wanted.items():
-            assert [paper.reported(name, Setting(nu, 4, known)) for known in KNOWN] == values
+            assert [summary.reported(name, Setting(nu, 4, known)) for known in KNOWN] == values
 
 
 def test_the_stand_in_looks_like_a_connectome():
@@ -208,9 +207,9 @@ def test_confidence_is_pooled_over_fits_and_scored():
              "right": counts[level, True], "wrong": counts[level, False]}
             for level in sorted({level for level, _ in counts})
         ]  # fmt: skip
-    found = calibration.by_setting(rows)
+    found = scoring.confidence_by_setting(rows)
     assert set(found) == {("map", usual), ("map", hard)}
-    own = calibration.pooled(found, [usual])["map"]
+    own = scoring.pooled_confidence(found, [usual])["map"]
     right, wrong = (confidence[:400][correct[:400] == flag] for flag in (True, False))
     above = (right[:, None] > wrong).mean() + 0.5 * (right[:, None] == wrong).mean()
     assert own.auc == pytest.approx(above)
@@ -218,7 +217,7 @@ def test_confidence_is_pooled_over_fits_and_scored():
         metrics.calibration_error(confidence[:400], correct[:400]), abs=1e-12
     )
     assert own.error > 0.1
-    assert calibration.Promises(confidence, np.ones(600, bool)).auc is None
+    assert scoring.Confidence(confidence, np.ones(600, bool)).auc is None
 
 
 def test_every_size_has_every_method_and_its_budget():

@@ -55,7 +55,7 @@ def test_out_has_to_be_a_folder(only_exact, tmp_path):
 
 @pytest.mark.slow
 def test_all_its_methods_are_compared(tmp_path):
-    found = demo.run(tmp_path, seed=0, report=lambda what, done, total: None)
+    found = demo.run(tmp_path, seed=0, progress=lambda what, done, total: None)
     assert [row.method for row in found.comparisons] == list(demo.METHODS)
     errors = {row.method: row.total_variation for row in found.comparisons}
     for name in ("stick_breaking", "rounding", "sequential", "mcmc"):

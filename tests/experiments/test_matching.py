@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from permvi import experiments, metrics
-from permvi.experiments.matching import STUDY, methods, ordering, paper, plan, problems
-from permvi.experiments.matching.settings import RELAXED
+from permvi.experiments.matching import STUDY, methods, plan, problems, summary
 
 LIMITS = {
     # method: (lowest, highest) mean Hellinger distance at each sigma, of four problems.
@@ -175,23 +174,23 @@ def test_the_exact_posterior_by_another_way():
 
 def test_other_orders_are_the_same_problem():
     problem = problems.draw(6, 0.5, 0, 2)
-    again = ordering._reordered(problem, 0, 2, 3)
+    again = plan._reordered(problem, 0, 2, 3)
     own, other = problems.Exact(problem).probabilities, problems.Exact(again).probabilities
     np.testing.assert_allclose(np.sort(own), np.sort(other), atol=1e-9)
     scores, shuffled = problems.scores(problem.model), problems.scores(again.model)
     true = scores[np.arange(6), problem.truth].sum()
     assert shuffled[np.arange(6), again.truth].sum() == pytest.approx(true, rel=1e-5)
-    assert ordering._reordered(problem, 0, 2, 0) is problem
+    assert plan._reordered(problem, 0, 2, 0) is problem
 
 
 def test_the_papers_bounds_are_the_papers():
-    _, options = RELAXED["rounding_paper"]
+    _, options = methods.OPTIONS["rounding_paper"]
     assert options["scale_bounds"] == (0.1, 0.5)
     assert options["learning_rate"] == 0.1
     assert options["temperature"] < 1
-    assert RELAXED["rounding"][1]["temperature"] <= 1
-    assert paper.reported("stick_breaking_paper", 0.75) == 0.55
-    assert paper.reported("mcmc", 0.75) is None
+    assert methods.OPTIONS["rounding"][1]["temperature"] <= 1
+    assert summary.reported("stick_breaking_paper", 0.75) == 0.55
+    assert summary.reported("mcmc", 0.75) is None
 
 
 def test_hellinger_distances_are_those_of_the_rows(study):

@@ -16,18 +16,19 @@ import filelock
 import pytest
 
 from permvi.experiments import registry, runner
-from permvi.experiments.runner import Task, run_study, store
+from permvi.experiments.runner import Task, run_study
+from permvi.experiments.runner import study as runner_study
 from tests.experiments.toy_study import STUDY
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(folder, *, size="smoke", seed=0, reports=None, **where):
-    def report(*args):
+    def progress(*args):
         if reports is not None:
             reports.append(args)
 
-    return run_study(STUDY, folder, size=size, seed=seed, report=report, **where)
+    return run_study(STUDY, folder, size=size, seed=seed, progress=progress, **where)
 
 
 def visible(folder):
@@ -95,8 +96,8 @@ def test_a_folder_holds_one_run(tmp_path):
 
 def test_two_runs_cannot_share_a_folder(tmp_path):
     with (
-        store.opened(tmp_path, STUDY, "smoke", 0),
-        pytest.raises(ValueError, match=rf"where process {os.getpid()} on .* is at work"),
+        runner_study.opened(tmp_path, STUDY, "smoke", 0),
+        pytest.raises(ValueError, match=rf"where process {os.getpid()} on .* is running"),
     ):
         run(tmp_path)
     with filelock.FileLock(tmp_path / ".lock"), pytest.raises(ValueError, match="another process"):
@@ -163,12 +164,12 @@ def test_keys_are_file_names_and_differ_by_configuration():
 def test_checkpoints_of_a_task_that_was_saved_do_not_stay(tmp_path, monkeypatch):
     # As if killed after the rows of a task were written and before its checkpoints were removed.
     removed = shutil.rmtree
-    monkeypatch.setattr(store.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(runner_study.shutil, "rmtree", lambda *_, **__: None)
     monkeypatch.setenv("TOY_FAILS", "3")
     with pytest.raises(RuntimeError, match="this task fails"):
         run(tmp_path / "out")
     assert len(list((tmp_path / "out" / "scratch").glob("*/half.json"))) == 3
-    monkeypatch.setattr(store.shutil, "rmtree", removed)
+    monkeypatch.setattr(runner_study.shutil, "rmtree", removed)
     monkeypatch.delenv("TOY_FAILS")
     run(tmp_path / "out")
     run(tmp_path / "at_once")
@@ -221,7 +222,7 @@ def test_tasks_that_share_a_process_run_in_threads(tmp_path, monkeypatch):
         return STUDY.run_task(config, scratch)
 
     threaded = dataclasses.replace(shared, run_task=run_task)
-    settings = {"size": "smoke", "seed": 0, "report": lambda *_: None, "workers": 8}
+    settings = {"size": "smoke", "seed": 0, "progress": lambda *_: None, "workers": 8}
     run_study(threaded, tmp_path / "threads", **settings)
     assert {process for process, _ in seen} == {os.getpid()}
     assert len({thread for _, thread in seen}) == 3

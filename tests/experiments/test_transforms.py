@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from permvi import _figures, _files, experiments, permutations, transforms
-from permvi.experiments import _projections as plane
-from permvi.experiments import _transforms_figure, results
+from permvi.experiments import _transforms_figure as figure1
+from permvi.experiments import results
 from permvi.experiments.transforms import CASES, NUM_SHOWN, TEMPERATURES
 
 KEYS = ["study", "method", "setting", "metric", "mean", "sem", "n", "paper", "seconds"]
@@ -22,7 +22,7 @@ KEYS = ["study", "method", "setting", "metric", "mean", "sem", "n", "paper", "se
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "made" / "on the way"
     reports = []
-    result = experiments.run("transforms", folder, report=lambda *args: reports.append(args))
+    result = experiments.run("transforms", folder, progress=lambda *args: reports.append(args))
     return folder, result, reports
 
 
@@ -39,7 +39,7 @@ def test_the_picture_is_large_and_not_blank(study):
     folder, _, _ = study
     with Image.open(folder / "figure1.png") as image:
         assert image.format == "PNG"
-        expected = (300 * _transforms_figure.WIDTH, 300 * _transforms_figure.HEIGHT)
+        expected = (300 * figure1.WIDTH, 300 * figure1.HEIGHT)
         assert image.size == pytest.approx(expected)
         pixels = np.asarray(image.convert("L"))
     for column in np.split(pixels, 4, axis=1):
@@ -98,9 +98,9 @@ def test_the_hole_in_panel_d_is_empty(study):
         rows = [row for row in csv.DictReader(file) if row["panel"] == "d"]
     points = np.array([[float(row["x"]), float(row["y"])] for row in rows])
     # Outside the hole means beyond at least one of its six edges.
-    assert np.max(points @ plane.HEXAGON.T, axis=1).min() >= 0.5 - 1e-5
+    assert np.max(points @ figure1.HEXAGON.T, axis=1).min() >= 0.5 - 1e-5
     inputs = np.array([[float(row["input_x"]), float(row["input_y"])] for row in rows])
-    assert np.max(inputs @ plane.HEXAGON.T, axis=1).min() < 0.1
+    assert np.max(inputs @ figure1.HEXAGON.T, axis=1).min() < 0.1
 
 
 def test_same_seed_same_files_and_another_seed_others(study, tmp_path):
@@ -133,21 +133,21 @@ def test_bad_arguments_are_named(tmp_path):
 
 
 def test_permutation_matrices_are_the_corners_of_the_hexagon(rng):
-    matrices = np.asarray(permutations.to_matrix(jnp.asarray(plane.PERMUTATIONS)))
-    np.testing.assert_allclose(plane.of_birkhoff(matrices), plane.HEXAGON, atol=1e-12)
-    np.testing.assert_allclose(plane.of_birkhoff(np.ones((3, 3))), 0, atol=1e-12)
+    matrices = np.asarray(permutations.to_matrix(jnp.asarray(figure1.PERMUTATIONS)))
+    np.testing.assert_allclose(figure1.of_birkhoff(matrices), figure1.HEXAGON, atol=1e-12)
+    np.testing.assert_allclose(figure1.of_birkhoff(np.ones((3, 3))), 0, atol=1e-12)
     X, Y = rng.normal(size=(2, 3, 3))
-    combined = 2 * plane.of_birkhoff(X) - 3 * plane.of_birkhoff(Y)
-    np.testing.assert_allclose(plane.of_birkhoff(2 * X - 3 * Y), combined, atol=1e-12)
+    combined = 2 * figure1.of_birkhoff(X) - 3 * figure1.of_birkhoff(Y)
+    np.testing.assert_allclose(figure1.of_birkhoff(2 * X - 3 * Y), combined, atol=1e-12)
     # Corners of the hexagon are one apart, whichever order they come in.
-    corners = plane.HEXAGON[np.argsort(np.arctan2(*plane.HEXAGON.T))]
+    corners = figure1.HEXAGON[np.argsort(np.arctan2(*figure1.HEXAGON.T))]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=0), axis=1)
     np.testing.assert_allclose(sides, 1)
 
 
 def test_white_noise_stays_white_in_the_plane():
     basis = np.eye(9).reshape(9, 3, 3)
-    image = plane.of_birkhoff(basis)
+    image = figure1.of_birkhoff(basis)
     np.testing.assert_allclose(image.T @ image, np.eye(2), atol=1e-12)
 
 
@@ -155,19 +155,19 @@ def test_rounded_matrices_lie_beyond_the_hole(rng):
     psi = rng.normal(size=(2000, 3, 3))
     for tau in (0.25, 0.5, 1.0):
         X, _ = transforms.rounding(jnp.asarray(psi), tau)
-        reach = np.max(plane.of_birkhoff(np.asarray(X)) @ plane.HEXAGON.T, axis=1)
+        reach = np.max(figure1.of_birkhoff(np.asarray(X)) @ figure1.HEXAGON.T, axis=1)
         assert reach.min() >= 1 - tau - 1e-5
 
 
 def test_the_hypercube_has_a_regular_octagon_for_its_outline():
-    octagon = plane.of_hypercube(plane.OCTAGON)
+    octagon = figure1.of_hypercube(figure1.OCTAGON)
     np.testing.assert_allclose(np.linalg.norm(octagon, axis=1), 1)
     sides = np.linalg.norm(octagon - np.roll(octagon, 1, axis=0), axis=1)
     np.testing.assert_allclose(sides, sides[0])
-    edges = plane.hypercube_edges()
+    edges = figure1.hypercube_edges()
     assert edges.shape == (32, 2, 2)
     assert np.linalg.norm(edges, axis=-1).max() == pytest.approx(1)
-    np.testing.assert_allclose(plane.of_simplex(np.eye(3)), plane.TRIANGLE)
+    np.testing.assert_allclose(figure1.of_simplex(np.eye(3)), figure1.TRIANGLE)
 
 
 def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch):

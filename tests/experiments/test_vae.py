@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from permvi import cli
 from permvi.experiments.runner import Study, Task, run_study
-from permvi.experiments.vae import checkpoint, choices, images, study, task, training
+from permvi.experiments.vae import images, settings, study, task, training
 
 RESULTS = Path(__file__).parents[2] / "results" / "vae" / "summary.json"
 RUNS = [
@@ -59,7 +59,7 @@ def kill_at(monkeypatch, where, call):
 
 def test_five_kills_change_nothing(tmp_path, uninterrupted):
     rng = random.Random(7)
-    places = [(training, "advance"), (checkpoint, "save"), (np, "savez")]
+    places = [(training, "advance"), (training, "save_checkpoint"), (np, "savez")]
     for _ in range(5):
         with pytest.MonkeyPatch.context() as patched:
             # Before a stretch of steps, after one that was not saved, or while it is written.
@@ -80,18 +80,18 @@ def test_checkpoints_hold_plain_arrays_and_misfits_are_passed_over(tmp_path):
     design = training.Design("concrete", "categorical_kl", 2, 3, (4,), 5, 10)
     state = training.start(design, 6, [0])
     path = tmp_path / "new" / "checkpoint.npz"
-    assert checkpoint.load(path, state) is None
-    checkpoint.save(path, checkpoint.Checkpoint(7, state, np.array([[1.5]])))
+    assert training.load_checkpoint(path, state) is None
+    training.save_checkpoint(path, training.Checkpoint(7, state, np.array([[1.5]])))
     with np.load(path, allow_pickle=False) as arrays:
         assert all(arrays[name].dtype != object for name in arrays.files)
-    found = checkpoint.load(path, state)
+    found = training.load_checkpoint(path, state)
     assert (found.step, found.curve.tolist()) == (7, [[1.5]])
     np.testing.assert_array_equal(
         found.state.params.encoder.layers[0].weight, state.params.encoder.layers[0].weight
     )
-    assert checkpoint.load(path, training.start(design, 6, [0, 1])) is None
+    assert training.load_checkpoint(path, training.start(design, 6, [0, 1])) is None
     path.write_bytes(path.read_bytes()[:200])
-    assert checkpoint.load(path, state) is None
+    assert training.load_checkpoint(path, state) is None
 
 
 def test_runs_learn_and_differ_by_seed(uninterrupted):
@@ -111,7 +111,7 @@ def test_files_and_summary(tmp_path):
         return [Task("tiny", CONFIG)]
 
     tiny = Study("vae", tasks, study.run_task, study.finish)
-    result = run_study(tiny, tmp_path, size="smoke", seed=0, report=lambda *args: None)
+    result = run_study(tiny, tmp_path, size="smoke", seed=0, progress=lambda *args: None)
     names = {path.name for path in result.files}
     assert {"rows.csv", "summary.json", "figure5.png", "training_curves.png"} <= names
     assert "prior_samples.png" in names
@@ -131,29 +131,29 @@ def test_smoke_size_from_the_command_line(tmp_path):
     done = CliRunner().invoke(cli.app, ["reproduce", "vae", "--out", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     summary = json.loads(done.output)
-    assert {row["method"] for row in summary} == set(choices.METHODS)
+    assert {row["method"] for row in summary} == set(settings.METHODS)
 
 
 def test_the_reference_schedule_is_that_of_jang_et_al():
-    settings = choices.settings("gumbel_softmax", "categorical_kl", "reference", "grey")
-    rates = [float(settings.rate(jnp.asarray(step))) for step in (0, 999, 1000, 2500)]
+    reference = settings.settings_of("gumbel_softmax", "categorical_kl", "reference", "grey")
+    rates = [float(reference.rate(jnp.asarray(step))) for step in (0, 999, 1000, 2500)]
     np.testing.assert_allclose(rates, [1e-3, 1e-3, 9e-4, 8.1e-4], rtol=1e-6)
     for step in (0, 10_000, 20_000, 40_000):
         expected = max(0.5, np.exp(-3e-5 * step))
-        found = float(settings.temperature(jnp.asarray(step / 50_000)))
+        found = float(reference.temperature(jnp.asarray(step / 50_000)))
         assert found == pytest.approx(expected, rel=5e-3)
-    assert float(settings.kl_weight(jnp.asarray(0.0))) == 1
+    assert float(reference.kl_weight(jnp.asarray(0.0))) == 1
 
 
 def test_every_comparison_has_its_tasks():
     tasks = study.tasks("paper", 0)
     runs = [(run, task.config) for task in tasks for run in task.config["runs"]]
     main = {(run["method"], config["objective"], run["schedule"]) for run, config in runs}
-    for method in choices.METHODS:
+    for method in settings.METHODS:
         for objective in ("relaxed_elbo", "categorical_kl"):
             assert (method, objective, "reference") in main
             assert (method, objective, "tuned") in main
-        assert (method, choices.BEST[method], "tuned") in main
+        assert (method, settings.BEST[method], "tuned") in main
     assert len({task.key for task in tasks}) == len(tasks)
 
 
@@ -189,5 +189,5 @@ def test_the_committed_results_are_as_good_as_the_paper(method, metric, most):
         for row in json.loads(RESULTS.read_text())
         if (row["method"], row["metric"], row["setting"]) == (method, metric, {"pixels": "grey"})
     )
-    assert (row["n"], row["paper"]) == (3, choices.PAPER[method])
+    assert (row["n"], row["paper"]) == (3, settings.PAPER[method])
     assert row["mean"] <= most

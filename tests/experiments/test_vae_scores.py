@@ -10,9 +10,9 @@ import pytest
 from scipy import special
 
 from permvi.distributions import Concrete
-from permvi.experiments.vae import evaluation, network, objectives, training
-from permvi.experiments.vae.families import FAMILIES
-from permvi.experiments.vae.schedules import Settings
+from permvi.experiments.vae import evaluation, training
+from permvi.experiments.vae.model import FAMILIES, OBJECTIVES, Inputs, new_vae
+from permvi.experiments.vae.settings import Settings
 
 LATENTS, N, PIXELS, IMAGES = 2, 3, 5, 2
 CODES = np.array(list(itertools.product(range(N), repeat=LATENTS)))
@@ -20,7 +20,7 @@ CODES = np.array(list(itertools.product(range(N), repeat=LATENTS)))
 
 @pytest.fixture(scope="module")
 def model():
-    return network.new(
+    return new_vae(
         np.random.default_rng(3),
         pixels=PIXELS,
         latents=LATENTS,
@@ -95,13 +95,13 @@ def test_scores_against_enumeration(model, images, logits):
 
 def estimates(name, model, images, q_of, logits, count, settings=None, weight=1.0):
     """(count, images) values and (count, images, latents, n) gradients of an objective."""
-    objective = objectives.OBJECTIVES[name]
+    objective = OBJECTIVES[name]
 
     def one(rng_key):
         def values(logits):
-            found = objective(
-                rng_key, model, q_of(logits), images, settings or Settings(), jnp.asarray(weight)
-            )
+            q = q_of(logits)
+            given = Inputs(rng_key, model, q, images, settings or Settings(), jnp.asarray(weight))
+            found = objective(given)
             return found.sum(), found
 
         gradient, found = jax.grad(values, has_aux=True)(logits)

@@ -12,6 +12,6 @@ if __name__ == "__main__":
         Path(sys.argv[1]),
         size="paper",
         seed=3,
-        report=lambda *_: None,
+        progress=lambda *_: None,
         workers=int(sys.argv[2]),
     )

@@ -11,8 +11,7 @@ import pytest
 from vi_cases import problem
 
 import permvi as pv
-from permvi.experiments import _worm_settings
-from permvi.experiments._worms import candidates, simulate_worms
+from permvi.experiments._worms import ROUNDING, ROUNDING_ONE, candidates, simulate_worms
 from permvi.inference.vi import VIOptions, run_vi
 from permvi.inference.vi.objective import (
     Stage,
@@ -69,8 +68,8 @@ def ridge(model, perms):
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("rounding", _worm_settings.ROUNDING),
-        ("rounding", _worm_settings.ROUNDING_ONE),
+        ("rounding", ROUNDING),
+        ("rounding", ROUNDING_ONE),
         # Two neurons that are exchanged in both worms are an optimum of independent rows, too.
         ("naive", {"num_restarts": 4}),
     ],
@@ -102,7 +101,7 @@ def test_weights_at_known_permutations_have_their_exact_posterior(rng):
     found = simulate_worms(graph(rng, 6, 0.6), np.arange(6) / 6, rng, num_worms=2, num_known=4)
     mask = found.truth[..., None] == np.arange(6)
     model = SharedDynamics(list(found.recordings), found.weights != 0, mask=mask, known=found.known)
-    options = {**_worm_settings.ROUNDING_ONE, **QUICK, "num_steps": 2000, "num_draws": 2000}
+    options = {**ROUNDING_ONE, **QUICK, "num_steps": 2000, "num_draws": 2000}
     W = fit(model, "rounding", **options).latents["W"]
     means, variances, conditional = ridge(model, found.truth)
     # Stochastic gradients at the last learning rates leave a tenth of a standard deviation.

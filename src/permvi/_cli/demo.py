@@ -30,10 +30,10 @@ def demo(
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, got the file {str(out)!r}.")
     out.mkdir(parents=True, exist_ok=True)
-    with terminal.progress(quiet=quiet or as_json) as report:
+    with terminal.progress(quiet=quiet or as_json) as progress:
         from permvi.experiments import demo as demonstration
 
-        found = demonstration.run(out, seed=seed, report=report)
+        found = demonstration.run(out, seed=seed, progress=progress)
     if as_json:
         rows = [_row(comparison) for comparison in found.comparisons]
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")

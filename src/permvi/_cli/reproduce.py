@@ -42,13 +42,13 @@ def reproduce(
 
     What is done is kept: the same command goes on where an interrupted one stopped.
     """
-    with terminal.progress(quiet=quiet) as report:
+    with terminal.progress(quiet=quiet) as progress:
         result = registry.run(
             study,
             out,
             size=size,
             seed=seed,
-            report=report,
+            progress=progress,
             workers=workers,
             scheduler=scheduler,
         )

@@ -11,7 +11,7 @@ import typer
 from permvi._cli import terminal
 
 if TYPE_CHECKING:
-    from permvi.experiments.results import Report
+    from permvi.experiments.results import Progress
     from permvi.posterior import Posterior
 
 NOT_TRUSTED = 3
@@ -21,7 +21,7 @@ def fit(
     model: Any,
     method: str,
     seed: int,
-    report: "Report",
+    progress: "Progress",
     settings: Mapping[str, Any],
     **options: Any,
 ) -> "Posterior":
@@ -31,7 +31,7 @@ def fit(
         model: The model.
         method: The method's name.
         seed: The seed.
-        report: Told of the progress.
+        progress: Called as ``progress(what, done, total)``.
         settings: What the user asked for, None for what they did not.
         **options: Of the method.
     """
@@ -40,7 +40,7 @@ def fit(
     with warnings.catch_warnings():
         # The verdict is shown anyway.
         warnings.simplefilter("ignore", pv.FitWarning)
-        posterior = pv.fit(model, method=method, seed=seed, progress=report, **options)
+        posterior = pv.fit(model, method=method, seed=seed, progress=progress, **options)
     given = {name: value for name, value in settings.items() if value is not None}
     return dataclasses.replace(posterior, settings={**posterior.settings, **given})
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from unicodedata import category
 
-from permvi.experiments.results import Report
+from permvi.experiments.results import Progress
 
 _WIDTH_IN_A_PIPE = 130
 # So wide that no row takes a second line.
@@ -14,15 +14,15 @@ _NO_LIMIT = 100_000
 
 
 @contextlib.contextmanager
-def progress(*, quiet: bool) -> Iterator[Report]:
+def progress(*, quiet: bool) -> Iterator[Progress]:
     """A bar on standard error while the block runs, and nothing where that is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, total: bar.update(
             task, description=what, completed=done, total=total

@@ -1,4 +1,4 @@
-"""The studies of the paper and ours: each module turns a size and a seed into rows and figures."""
+"""The studies of the paper and our own. Each turns a size and a seed into rows and figures."""
 
 from permvi.experiments.registry import names as names
 from permvi.experiments.registry import run as run

@@ -1,4 +1,22 @@
-"""The drawing of Figure 1: four columns, each a cloud, an arrow and the cloud's image."""
+r"""The drawing of Figure 1, and how three items look in the plane.
+
+The figure has four columns, each with a cloud of points, an arrow and the image of the cloud.
+
+**Birkhoff polytope.** The 3x3 doubly-stochastic matrices have four dimensions. The six permutation
+matrices P form two triangles, the even and the odd permutations, each with the all-1/3 matrix as
+its centre: two matrices of the same kind share no 1, two of different kinds share one. Put the
+even ones on a triangle in the plane and the odd ones on the opposite triangle, so that together
+they are the corners p_P of a regular hexagon of radius 1. Then
+
+.. math:: f(X) = \tfrac13 \sum_P \langle X, P \rangle \, p_P
+
+is linear and sends each P to its corner: the inner product of P with itself is 3, with its own kind
+0 and with the other kind 1, and the corners of each kind add up to zero. Two facts make the picture
+easy to read. White noise of standard deviation s in the nine entries is white noise of standard
+deviation s in the plane. And the nearest permutation matrix P has the largest inner product with X,
+which puts f(X) on P's side of the centre. So rounding with temperature t gives
+``f(X) . p_P >= 1 - t``, and the middle of the hexagon is empty.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -11,12 +29,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 
+from permvi import permutations
 from permvi._figures import CLOUD, FAINT, INK, PALETTE
-from permvi.experiments import _projections as plane
 
 _Outline = Callable[[Axes], None]
 
-# Inches. The columns share the width; heights are measured from the bottom.
+# Inches. The columns share the width. Heights are measured from the bottom.
 WIDTH, HEIGHT = 7.2, 4.6
 _COLUMN = WIDTH / 4
 _SIDE = 1.76
@@ -26,8 +44,51 @@ _GREY = "#5B6472"
 _SMALL = 6.5
 
 
+def _on_circle(degrees: list[float]) -> np.ndarray:
+    angles = np.deg2rad(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+
+
+TRIANGLE = _on_circle([90, 210, 330])
+
+PERMUTATIONS = permutations.enumerate_permutations(3)
+# In lexicographic order; the even ones are 012, 120 and 201.
+HEXAGON = _on_circle([90, 30, 150, 210, 330, 270])
+_MATRICES = np.eye(3)[PERMUTATIONS]
+
+# Four edge directions 45 degrees apart make the outline of the 4-cube a regular octagon. This
+# length gives it the radius 1.
+_EDGES = _on_circle([22.5, 67.5, 112.5, 157.5]) / (np.cos(np.pi / 8) + np.sin(np.pi / 8))
+
+# Corners of the 4-cube on the octagon: up from zero on the right, one entry of B at a time, and
+# down again on the left.
+OCTAGON = np.concatenate([np.tri(4, k=-1), 1 - np.tri(4, k=-1)]).reshape(8, 2, 2)
+
+
+def of_simplex(x: np.ndarray) -> np.ndarray:
+    """Project R^3 along its diagonal, one-hot vectors to ``TRIANGLE``: (..., 3) -> (..., 2)."""
+    return x @ TRIANGLE
+
+
+def of_birkhoff(X: np.ndarray) -> np.ndarray:
+    """Project 3x3 matrices, permutations to ``HEXAGON``: (..., 3, 3) -> (..., 2)."""
+    return np.einsum("...ij,pij,pk->...k", X, _MATRICES, HEXAGON) / 3
+
+
+def of_hypercube(B: np.ndarray) -> np.ndarray:
+    """Project [0, 1]^(2x2) into an octagon around the origin: (..., 2, 2) -> (..., 2)."""
+    return (B.reshape(*B.shape[:-2], 4) - 0.5) @ _EDGES
+
+
+def hypercube_edges() -> np.ndarray:
+    """Return the ends of the 32 edges of the 4-cube in the plane: (32, 2, 2)."""
+    corners = np.array(list(itertools.product([0.0, 1.0], repeat=4))).reshape(-1, 2, 2)
+    pairs = [(a, b) for a, b in itertools.combinations(corners, 2) if np.abs(a - b).sum() == 1]
+    return of_hypercube(np.array(pairs))
+
+
 class Cloud(NamedTuple):
-    """Where the same draws lie in the two pictures of a panel, (count, 2) each, and their law."""
+    """The same draws in the two pictures of a panel, (count, 2) each, and their law."""
 
     inputs: np.ndarray
     outputs: np.ndarray
@@ -109,7 +170,7 @@ def draw(clouds: dict[str, Cloud], hole: float) -> Figure:
 
 
 def _annotate(canvas: Axes, left: float, letter: str, law: str) -> None:
-    """Everything written in a column outside its two pictures."""
+    """Write the text of a column outside its two pictures."""
     text = _TEXTS[letter]
     canvas.text(left + 0.06, _HEADER, letter, fontsize=10.5, weight="bold", va="top")
     canvas.text(left + 0.24, _HEADER, text.title, fontsize=8.5, weight="bold", va="top")
@@ -135,9 +196,9 @@ def _scatter(axes: Axes, points: np.ndarray, marked: np.ndarray) -> None:
 
 
 def _spread(pictures: np.ndarray, count: int) -> np.ndarray:
-    """Indices of draws that lie far apart in both pictures (2, draws, 2), none of them an outlier.
+    """Choose draws that lie far apart in both pictures (2, draws, 2), none of them an outlier.
 
-    The first is the middle one, the others go around it counter-clockwise in the upper picture.
+    The first is the middle one. The others go around it counter-clockwise in the upper picture.
     """
     pictures = pictures - pictures.mean(1, keepdims=True)
     pictures = pictures / pictures.std((1, 2), keepdims=True)
@@ -177,7 +238,7 @@ def _real_space(axes: Axes) -> None:
     radius = 1.02 * np.abs(axes.dataLim.get_points()).max()
     _view(axes, radius)
     arrow = {"arrowstyle": "-|>,head_width=0.14,head_length=0.28", "color": INK, "lw": 0.8}
-    for index, direction in enumerate(plane.TRIANGLE):
+    for index, direction in enumerate(TRIANGLE):
         axes.annotate(
             "", xytext=(0, 0), xy=0.72 * radius * direction, arrowprops=arrow | {"shrinkA": 0}
         )
@@ -196,16 +257,16 @@ def _unit_square(axes: Axes) -> None:
 
 def _simplex(axes: Axes) -> None:
     _view(axes, 1.3, y=0.2)
-    _polygon(axes, plane.TRIANGLE)
-    for corner, name in zip(plane.TRIANGLE, ("1, 0, 0", "0, 1, 0", "0, 0, 1"), strict=True):
+    _polygon(axes, TRIANGLE)
+    for corner, name in zip(TRIANGLE, ("1, 0, 0", "0, 1, 0", "0, 0, 1"), strict=True):
         outside = np.array([0, 0.14 if corner[1] > 0 else -0.14])
         _label(axes, corner + outside, f"({name})", fontsize=_SMALL, color=_GREY)
 
 
 def _hypercube(axes: Axes) -> None:
     _view(axes, 1.45)
-    _segments(axes, plane.hypercube_edges())
-    octagon = plane.of_hypercube(plane.OCTAGON)
+    _segments(axes, hypercube_edges())
+    octagon = of_hypercube(OCTAGON)
     _polygon(axes, octagon)
     for corner, value in ((octagon[0], 0), (octagon[4], 1)):
         _label(axes, 1.12 * corner, str(value), fontsize=_SMALL, color=_GREY)
@@ -216,24 +277,24 @@ def _hypercube(axes: Axes) -> None:
 
 def _hexagon(axes: Axes) -> None:
     _view(axes, 1.64)
-    _polygon(axes, _around(plane.HEXAGON))
+    _polygon(axes, _around(HEXAGON))
 
 
 def _permutations(axes: Axes) -> None:
     _hexagon(axes)
-    for perm, corner in zip(plane.PERMUTATIONS, plane.HEXAGON, strict=True):
+    for perm, corner in zip(PERMUTATIONS, HEXAGON, strict=True):
         _stencil(axes, perm, 1.4 * corner)
 
 
 def _birkhoff(axes: Axes) -> None:
     _permutations(axes)
-    # Any two vertices of this polytope are joined by an edge.
-    _segments(axes, np.array(list(itertools.combinations(plane.HEXAGON, 2))))
+    # Every two vertices of this polytope are joined by an edge.
+    _segments(axes, np.array(list(itertools.combinations(HEXAGON, 2))))
 
 
 def _with_hole(axes: Axes, hole: float) -> None:
     _permutations(axes)
-    corners = _around(plane.HEXAGON)
+    corners = _around(HEXAGON)
     # The edges of the hole face the hexagon's corners, which are 60 degrees apart.
     corners = hole * (corners + np.roll(corners, 1, axis=0)) / (1 + np.cos(np.pi / 3))
     _polygon(axes, corners, edgecolor=_GREY, linestyle=(0, (3, 2)), linewidth=0.7)
@@ -241,12 +302,12 @@ def _with_hole(axes: Axes, hole: float) -> None:
 
 
 def _around(corners: np.ndarray) -> np.ndarray:
-    """Corners of a convex polygon in the order in which they follow each other."""
+    """Sort the corners of a convex polygon around the origin."""
     return corners[np.argsort(np.arctan2(corners[:, 1], corners[:, 0]))]
 
 
 def _stencil(axes: Axes, perm: np.ndarray, centre: np.ndarray) -> None:
-    """A 3x3 icon of a permutation matrix, ones in black."""
+    """Draw a 3x3 icon of a permutation matrix, ones in black."""
     cell = _STENCIL / 3
     for i, j in itertools.product(range(3), repeat=2):
         x, y = centre + cell * (np.array([j, 2 - i]) - 1.5)

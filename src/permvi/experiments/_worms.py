@@ -1,22 +1,40 @@
-"""Simulated recordings of worms that share their dynamics, each with its neurons shuffled."""
+"""Simulated recordings of worms that share their dynamics, each with its neurons shuffled.
 
-from typing import NamedTuple
+The constants at the top are the options of the methods that identify them.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
+
+ROUNDING_ONE: dict[str, Any] = {"temperature": 1.0}
+"""The paper's family, which rounds nothing before the end."""
+
+ROUNDING: dict[str, Any] = {"temperature": 0.5}
+"""Rounding with an assignment in every step, and a temperature that falls from 1."""
+
+MCMC: dict[str, Any] = {
+    "num_chains": 4,
+    "num_steps": 400,
+    "swaps_per_proposal": 10,
+    "num_draws": 1000,
+}
+
+MAP: dict[str, Any] = {"num_restarts": 2}
 
 # W is divided by this times its spectral radius, so that activity neither dies nor explodes.
 _STABILITY = 1.1
 
 
 class Worms(NamedTuple):
-    """Simulated recordings, and the truth behind them.
+    """Simulated recordings, and the true identities and dynamics.
 
     Attributes:
         recordings: (J, T, n) activity of each worm's neurons, in an order of its own.
-        positions: (J, n) their positions along the body.
+        positions: (J, n) positions of the neurons along the body.
         known: (J, n) identities that are given, -1 for others.
-        truth: (J, n) all identities, for scoring alone.
-        weights: (m, m) the dynamics W, for scoring alone.
+        truth: (J, n) all identities, only for scoring.
+        weights: (m, m) the dynamics W, only for scoring.
     """
 
     recordings: np.ndarray
@@ -27,7 +45,7 @@ class Worms(NamedTuple):
 
 
 def antisymmetric_weights(adjacency: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(m, m) normal weights on the graph's edges, antisymmetric, of spectral radius 1 / 1.1."""
+    """Draw (m, m) antisymmetric normal weights on the edges, of spectral radius 1 / 1.1."""
     upper = np.triu(np.where(adjacency, rng.normal(size=adjacency.shape), 0.0), 1)
     weights = upper - upper.T
     return weights / (_STABILITY * np.abs(np.linalg.eigvals(weights)).max())
@@ -44,19 +62,20 @@ def simulate_worms(
     num_recorded: int | None = None,
     saturation: float | None = None,
 ) -> Worms:
-    r"""Worms with :math:`y_t = W y_{t-1} + \epsilon_t`, unit noise, neurons in random order.
+    r"""Simulate :math:`y_t = W y_{t-1} + \epsilon_t` with unit noise, neurons in random order.
 
     Args:
         adjacency: (m, m) the symmetric connectome.
-        positions: (m,) of its neurons.
+        positions: (m,) positions of its neurons.
         rng: The source of randomness.
         num_worms: J.
         num_steps: T.
-        num_known: How many neurons of each worm are known: a random choice of its own, as in the
-            authors' published code (the paper does not say).
-        num_recorded: n, a random choice in each worm; all by default.
-        saturation: The most that a neuron's input can do, c in
-            :math:`y_t = c \tanh(W y_{t-1} / c) + \epsilon_t`; linear by default.
+        num_known: Number of known neurons in each worm. Every worm has its own random choice, as
+            in the authors' published code (the paper does not say).
+        num_recorded: n, the number of neurons recorded in each worm, chosen at random. The
+            default is all.
+        saturation: The bound c on a neuron's input in
+            :math:`y_t = c \tanh(W y_{t-1} / c) + \epsilon_t`. The default is linear dynamics.
     """
     m = len(adjacency)
     weights = antisymmetric_weights(adjacency, rng)
@@ -79,11 +98,11 @@ def simulate_worms(
 
 
 def move_edges(adjacency: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """(m, m) a symmetric graph of which a share of the edges has gone to random other places.
+    """Return a symmetric (m, m) graph with a share of its edges moved to random other places.
 
     Args:
         adjacency: (m, m) booleans, symmetric, without loops.
-        share: Which part of the edges is moved.
+        share: Fraction of the edges to move.
         rng: The source of randomness.
     """
     a, b = np.triu_indices(len(adjacency), 1)
@@ -98,13 +117,13 @@ def move_edges(adjacency: np.ndarray, share: float, rng: np.random.Generator) ->
 
 
 def candidates(observed: np.ndarray, canonical: np.ndarray, tolerance: float) -> np.ndarray:
-    """(..., n, m) which neurons are near enough: IEEE ``abs(a - b) < tolerance`` on float64.
+    """Mark the pairs (..., n, m) that are near enough: ``abs(a - b) < tolerance`` in float64.
 
-    Positions are multiples of 0.01, so that rounding decides about ties; this is the paper's rule.
+    Positions are multiples of 0.01, so rounding decides ties. This is the paper's rule.
 
     Args:
         observed: (..., n) positions of recorded neurons.
-        canonical: (m,) those of the connectome.
-        tolerance: In body lengths; infinity allows everything.
+        canonical: (m,) positions of the neurons of the connectome.
+        tolerance: Distance in body lengths. Infinity allows every pair.
     """
     return np.abs(observed[..., :, None] - canonical) < tolerance

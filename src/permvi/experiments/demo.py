@@ -1,7 +1,7 @@
-"""The demonstration: one small matching problem, a few methods, the exact answer beside them.
+"""The demonstration: a few methods on one small matching problem, next to the exact answer.
 
 Seven towns were surveyed twice. The second survey has positions but no names, and some towns lie
-closer together than the survey's error: who is who?
+closer together than the survey's error. Which position is which town?
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import numpy as np
 
 from permvi import _figures, metrics, plots
 from permvi._fit import FitWarning, fit
-from permvi.experiments.results import Report
+from permvi.experiments.results import Progress
 from permvi.models import PointMatching
 from permvi.posterior import Posterior
 
@@ -24,16 +24,16 @@ CENTERS = np.array(
 )
 ERROR = 0.2
 METHODS = ("exact", "sequential", "mcmc", "rounding", "stick_breaking", "bethe", "sinkhorn", "map")
-"""What is run, the exact answer first: one method of each kind, for all of them take minutes."""
+"""The methods, the exact one first: one of each kind, since all of them would take minutes."""
 
 
 class Comparison(NamedTuple):
     """One method on the problem.
 
     Attributes:
-        method: Its name.
-        posterior: What it found.
-        total_variation: Mean over items of the total variation from the exact marginals.
+        method: The name of the method.
+        posterior: Its posterior.
+        total_variation: Total variation from the exact marginals, averaged over items.
     """
 
     method: str
@@ -47,9 +47,9 @@ class Demonstration:
 
     Attributes:
         model: The problem.
-        truth: (n,) which town each position is.
+        truth: (n,) the town of each position.
         comparisons: The methods, the exact one first.
-        files: Figures and the saved posterior.
+        files: The figures, the saved posterior and the report.
     """
 
     model: PointMatching
@@ -64,7 +64,7 @@ class Demonstration:
 
 
 def problem(seed: int = 0) -> tuple[PointMatching, np.ndarray]:
-    """The survey without names, and which town each of its positions is."""
+    """Return the survey without names, and the town of each of its positions."""
     rng = np.random.default_rng(seed)
     truth = rng.permutation(len(TOWNS))
     observations = CENTERS[truth] + ERROR * rng.standard_normal(CENTERS.shape)
@@ -72,26 +72,25 @@ def problem(seed: int = 0) -> tuple[PointMatching, np.ndarray]:
     return PointMatching(observations, CENTERS, scale=ERROR, labels=labels), truth
 
 
-def run(folder: Path, *, seed: int, report: Report) -> Demonstration:
-    """Fit the problem, draw it, and write the exact posterior as a report and to a file.
+def run(folder: Path, *, seed: int, progress: Progress) -> Demonstration:
+    """Fit the problem, draw it, save the exact posterior and write a report of it.
 
     Args:
-        folder: For the figures, ``report.html`` and ``fit.nc``; it has to exist.
-        seed: Of the data and of the fits.
-        report: Called with what is being done, how much of it is done and how much there is.
+        folder: An existing folder for the figures, ``report.html`` and ``fit.nc``.
+        seed: Seed of the data and of the fits.
+        progress: Called with the current step, the number of finished steps and their total.
     """
     model, truth = problem(seed)
     comparisons: list[Comparison] = []
     for index, name in enumerate(METHODS):
-        report(name, index, len(METHODS) + 1)
-        with warnings.catch_warnings():
-            # The table has a column for the verdict.
-            warnings.simplefilter("ignore", FitWarning)
+        progress(name, index, len(METHODS) + 1)
+        # The table has a column for the verdict.
+        with warnings.catch_warnings(action="ignore", category=FitWarning):
             posterior = fit(model, name, seed)
         exact = comparisons[0].posterior if comparisons else posterior
         error = metrics.total_variation_per_row(posterior.marginals, exact.marginals).mean()
         comparisons.append(Comparison(name, posterior, float(error)))
-    report("figures", len(METHODS), len(METHODS) + 1)
+    progress("figures", len(METHODS), len(METHODS) + 1)
     files = _draw(folder, model, comparisons)
     saved = folder / "fit.nc"
     exact = comparisons[0].posterior

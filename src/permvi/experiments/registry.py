@@ -1,4 +1,4 @@
-"""The studies by name; nothing heavy is imported before one of them runs.
+"""The studies by name. Nothing heavy is imported before one of them runs.
 
 A study is a module of this package with a constant ``STUDY``, a `permvi.experiments.runner.Study`.
 It writes ``rows.csv``, ``summary.json`` and its figures to a folder.
@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 
 from permvi._checks import one_of
-from permvi.experiments.results import Report, Result
+from permvi.experiments.results import Progress, Result
 
-# Name -> what it shows, for the command line's help; permvi.experiments.NAME is its module.
+# What each study shows, for the command line's help. The module is permvi.experiments.NAME.
 STUDIES = {
     "transforms": "Figure 1 of the paper, what each transform does to a cloud of points",
     "compare": "all methods on five kinds of problems, next to the exact answer",
@@ -23,7 +23,7 @@ SIZES = ("smoke", "paper")
 
 
 def names() -> list[str]:
-    """The names that `run` knows."""
+    """Return the names of the studies that `run` accepts."""
     return list(STUDIES)
 
 
@@ -33,21 +33,21 @@ def run(
     *,
     size: str = "smoke",
     seed: int = 0,
-    report: Report | None = None,
+    progress: Progress | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> Result:
-    """Run a study, or go on with one that was interrupted.
+    """Run a study, or resume one that was interrupted.
 
     Args:
         name: One of `names`.
-        out: Folder for the results, created if it is not there.
+        out: Folder for the results. It is created if it does not exist.
         size: "smoke" for a quick look, "paper" for the numbers worth quoting.
-        seed: Same seed, same results.
-        report: Called with what is being done, how much of it is done and how much there is.
+        seed: The same seed gives the same results.
+        progress: Called with the last finished task, the number of finished tasks and their total.
         workers: Processes of a local Dask cluster, or threads of this process for studies that
-            share an accelerator; 1 runs one task after the other. The results do not depend on
-            it. By default 1, and at size "paper" one for each core (if Dask is installed).
+            share an accelerator. 1 runs one task after the other. The results do not depend on
+            it. The default is 1, and at size "paper" one per core if Dask is installed.
         scheduler: Address of a Dask scheduler to use instead.
 
     Returns:
@@ -63,7 +63,7 @@ def run(
         Path(out),
         size=size,
         seed=seed,
-        report=report or _silent,
+        progress=progress or _silent,
         workers=_default_workers(study.max_threads, size) if workers is None else workers,
         scheduler=scheduler,
     )

@@ -4,19 +4,23 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from permvi._files import atomic, write_json
 from permvi._tables import markdown_table
 
-Report = Callable[[str, int, int], None]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-# A number and its error stay on one line, also on a phone.
+Progress = Callable[[str, int, int], None]
+"""Called as ``progress(what, done, total)``."""
+
+# A number and its error stay on one line, even on a phone.
 _PLUS_MINUS = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
 
 
 class Table(NamedTuple):
-    """A table for people: columns that start with ">" hold numbers."""
+    """A table for people. Columns that start with ">" hold numbers."""
 
     title: str
     columns: Sequence[str]
@@ -29,7 +33,7 @@ class Result(NamedTuple):
     Attributes:
         summary: The rows of ``summary.json``.
         files: The paths of all files that were written.
-        tables: What to show of it; by default the whole summary.
+        tables: The tables to show, by default the whole summary.
     """
 
     summary: list[dict[str, Any]]
@@ -38,7 +42,7 @@ class Result(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """The mean of repeated measurements, its standard error (None for a single one), how many."""
+    """The mean of n repeated measurements, and its standard error (None for a single one)."""
 
     mean: float
     sem: float | None
@@ -46,7 +50,7 @@ class Measurement(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Measurement":
-        """Of the measurements themselves."""
+        """Summarise the measurements."""
         measured = [float(value) for value in values]
         n = len(measured)
         mean = math.fsum(measured) / n
@@ -64,14 +68,14 @@ def summary_row(
     seconds: float,
     paper: float | None = None,
 ) -> dict[str, Any]:
-    """One object of ``summary.json``.
+    """Return one object of ``summary.json``.
 
     Args:
         study: Name of the study.
         method: Name of the method.
         setting: What else identifies the measurement.
         metric: What was measured.
-        values: The measurements, or what is left of them.
+        values: The measurements, or their summary.
         seconds: Time for all of them together.
         paper: The paper's value, if it has one.
     """
@@ -87,6 +91,39 @@ def summary_row(
     }
 
 
+def mean_text(row: Mapping[str, Any], digits: int) -> str:
+    """Format the mean of a summary row, with its standard error where there is one."""
+    spread = "" if row["sem"] is None else f" ± {row['sem']:.{digits}f}"
+    return f"{row['mean']:.{digits}f}{spread}"
+
+
+def write_result(
+    folder: Path,
+    rows: Iterable[Mapping[str, Any]],
+    summary: list[dict[str, Any]],
+    figures: Mapping[str, "Figure"],
+    tables: Sequence[Table] = (),
+) -> Result:
+    """Write ``rows.csv``, ``summary.json``, ``tables.md`` if there are tables, and the figures.
+
+    Args:
+        folder: Where the files go.
+        rows: The measurements behind the summary.
+        summary: The rows of ``summary.json``.
+        figures: Figures by file name without suffix.
+        tables: Tables for people.
+    """
+    # Not at the top: the command line imports this module before it knows that it will draw.
+    from permvi import _figures
+
+    files = [write_rows(folder, rows), write_summary(folder, summary)]
+    if tables:
+        files.append(write_tables(folder, tables))
+    for name, figure in figures.items():
+        files += _figures.save(figure, folder, name)
+    return Result(summary, files, tables)
+
+
 def write_summary(folder: Path, summary: list[dict[str, Any]]) -> Path:
     """Write ``summary.json``."""
     return write_json(folder / "summary.json", summary)
@@ -95,8 +132,8 @@ def write_summary(folder: Path, summary: list[dict[str, Any]]) -> Path:
 def write_rows(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """Write ``rows.csv``, the measurements behind the summary.
 
-    The columns are the keys of all rows in the order in which they first come; a row that lacks
-    one has an empty cell there. Numbers are written with all their digits.
+    The columns are the keys of all rows, in order of first appearance. A row without a key has an
+    empty cell there. Numbers are written with all their digits.
     """
     listed = list(rows)
     header = list(dict.fromkeys(key for row in listed for key in row))

@@ -1,7 +1,7 @@
 r"""Figure 1 of the paper: what each transform does to a cloud of points.
 
-Four transforms of three items, at the settings of the paper's text and, where it is silent (panel
-a), of the authors' script:
+Four transforms of three items, with the settings of the paper's text, or of the authors' script
+where the text is silent (panel a):
 
     =====  ==========================  ==============================================  ====
     panel  transform                   input                                           tau
@@ -13,13 +13,13 @@ a), of the authors' script:
     =====  ==========================  ==============================================  ====
 
 The paper writes :math:`V = 0.4^2` for panel d. Its equation :math:`\Psi = M + V \odot Z` makes V a
-standard deviation, which 0.16 would be; but it writes a square, calls such parameters variances
-elsewhere, and the script multiplies the noise by 0.4. We read it as a variance, that is a standard
-deviation of 0.4, with which the cloud fills the hexagon and the hole shows.
+standard deviation, here 0.16. But it writes a square, calls such parameters variances elsewhere,
+and the script multiplies the noise by 0.4. We read it as a variance, that is a standard deviation
+of 0.4, with which the cloud fills the hexagon and the hole is visible.
 
 The measurement beside the picture is ``vertex_distance``, the Euclidean (Frobenius) distance of X
-to the nearest one-hot vector or permutation matrix. It is taken at several temperatures with the
-same draws: all four transforms tend to the vertices as the temperature falls.
+to the nearest one-hot vector or permutation matrix. It is measured at several temperatures with the
+same draws. All four transforms approach the vertices as the temperature falls.
 """
 
 import functools
@@ -32,15 +32,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi import _figures, assignment, transforms
-from permvi.experiments import _projections as plane
-from permvi.experiments import _transforms_figure
-from permvi.experiments.results import (
-    Measurement,
-    Result,
-    summary_row,
-    write_rows,
-    write_summary,
-)
+from permvi.experiments import _transforms_figure as figure1
+from permvi.experiments.results import Measurement, Result, summary_row, write_result
 from permvi.experiments.runner import Finished, Row, Study, Task
 
 TEMPERATURES = (1.0, 0.5, 0.25, 0.1)
@@ -50,7 +43,7 @@ _PLACES = ("input_x", "input_y", "x", "y")
 
 
 class _Case(NamedTuple):
-    """A panel: how its input is drawn, mapped and shown."""
+    """A panel: how its input is drawn, transformed and shown."""
 
     panel: str
     method: str
@@ -83,8 +76,8 @@ CASES = (
         draw=lambda rng_key, count: jax.random.gumbel(rng_key, (count, 3)),
         transform=transforms.simplex.gumbel_softmax,
         nearest_vertex=transforms.simplex.round_to_vertex,
-        show_input=plane.of_simplex,
-        show_output=plane.of_simplex,
+        show_input=figure1.of_simplex,
+        show_output=figure1.of_simplex,
     ),
     _Case(
         panel="b",
@@ -96,7 +89,7 @@ CASES = (
         transform=lambda psi, tau: transforms.simplex.stick_breaking(psi, tau)[0],
         nearest_vertex=transforms.simplex.round_to_vertex,
         show_input=_logistic,
-        show_output=plane.of_simplex,
+        show_output=figure1.of_simplex,
     ),
     _Case(
         panel="c",
@@ -107,8 +100,8 @@ CASES = (
         draw=lambda rng_key, count: 2 * jax.random.normal(rng_key, (count, 2, 2)),
         transform=lambda psi, tau: transforms.stick_breaking(psi, tau)[0],
         nearest_vertex=assignment.nearest_permutation,
-        show_input=lambda psi: plane.of_hypercube(_logistic(psi)),
-        show_output=plane.of_birkhoff,
+        show_input=lambda psi: figure1.of_hypercube(_logistic(psi)),
+        show_output=figure1.of_birkhoff,
     ),
     _Case(
         panel="d",
@@ -119,20 +112,20 @@ CASES = (
         draw=_around_barycentre,
         transform=lambda psi, tau: transforms.rounding(psi, tau)[0],
         nearest_vertex=assignment.nearest_permutation,
-        show_input=plane.of_birkhoff,
-        show_output=plane.of_birkhoff,
+        show_input=figure1.of_birkhoff,
+        show_output=figure1.of_birkhoff,
     ),
 )
 
 
 def tasks(size: str, seed: int) -> list[Task]:
-    """One task for each panel."""
+    """Return one task for each panel."""
     common = {"seed": seed, "num": _NUM_MEASURED[size]}
     return [Task(case.method, {"index": index, **common}) for index, case in enumerate(CASES)]
 
 
 def run_task(config: Mapping[str, Any], scratch: Path) -> list[Row]:
-    """The points of a panel, and how near the transform comes to the vertices."""
+    """Return the points of a panel, and the distances of its images to the vertices."""
     del scratch
     case = CASES[config["index"]]
     rng_key = jax.random.fold_in(jax.random.key(config["seed"]), config["index"])
@@ -147,27 +140,22 @@ def run_task(config: Mapping[str, Any], scratch: Path) -> list[Row]:
 
 
 def finish(folder: Path, size: str, seed: int, finished: list[Finished]) -> Result:
-    """Draw Figure 1 and sum up the distances."""
+    """Draw Figure 1 and summarise the distances."""
     del size, seed
     summary: list[dict[str, Any]] = []
-    clouds: dict[str, _transforms_figure.Cloud] = {}
+    clouds: dict[str, figure1.Cloud] = {}
     points: list[Row] = []
     for case, (_, rows, seconds) in zip(CASES, finished, strict=True):
         own = [row for row in rows if "panel" in row]
         places = np.array([[row[name] for name in _PLACES] for row in own])
-        clouds[case.panel] = _transforms_figure.Cloud(places[:, :2], places[:, 2:], case.law)
+        clouds[case.panel] = figure1.Cloud(places[:, :2], places[:, 2:], case.law)
         points += own
         for row in rows:
             if "panel" not in row:
                 summary.append(_summary_row(case, row, seconds / len(TEMPERATURES)))
     with _figures.styled():
-        figure = _transforms_figure.draw(clouds, hole=1 - CASES[-1].temperature)
-    files = [
-        write_rows(folder, points),
-        write_summary(folder, summary),
-        *_figures.save(figure, folder, "figure1"),
-    ]
-    return Result(summary, files)
+        figure = figure1.draw(clouds, hole=1 - CASES[-1].temperature)
+    return write_result(folder, points, summary, {"figure1": figure})
 
 
 STUDY = Study("transforms", tasks, run_task, finish)
@@ -175,7 +163,7 @@ STUDY = Study("transforms", tasks, run_task, finish)
 
 @functools.partial(jax.jit, static_argnums=0)
 def _measure(case: _Case, psi: jax.Array, temperature: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """X and its distances to the nearest vertices."""
+    """Return X and its distances to the nearest vertices."""
     X = case.transform(psi, temperature)
     offset = X - case.nearest_vertex(X)
     return X, jnp.linalg.norm(offset.reshape(len(offset), -1), axis=-1)
@@ -184,7 +172,7 @@ def _measure(case: _Case, psi: jax.Array, temperature: jax.Array) -> tuple[jax.A
 def _points(
     case: _Case, psi: np.ndarray, X: np.ndarray, distances: np.ndarray
 ) -> list[dict[str, Any]]:
-    """The points that are shown, to seven digits."""
+    """Return the points to show, to seven digits."""
     places = case.show_input(psi.astype(float)), case.show_output(X.astype(float))
     columns = np.column_stack([*places, distances[: len(X)]])
     return [

@@ -1,13 +1,13 @@
-"""The worm study (section 5, Figures 3 and 4 of the paper), and beyond it.
+"""The worm study: section 5, Figures 3 and 4 of the paper, and harder settings.
 
-Worms share linear dynamics on the connectome of C. elegans; which recorded neuron is which has to
-be inferred from their activity, their positions and a few that are known:
+Worms share linear dynamics on the connectome of C. elegans. The identities of the recorded neurons
+are inferred from their activity, their positions and a few known neurons:
 
-* Figure 3: the connectome, weights, positions and simulated activity;
-* Figure 4: convergence, accuracy against the number of candidates and of known neurons, variance
-  of the variational posterior, and its samples;
-* beyond: no positions, short recordings, few or no known neurons, neurons that were not recorded,
-  wrong edges, dynamics that are not linear; and whether confidence keeps its promises.
+* Figure 3: the connectome, weights, positions and simulated activity.
+* Figure 4: convergence, accuracy by the number of candidates and of known neurons, variance and
+  samples of the variational posterior.
+* Beyond the paper: no positions, short recordings, few or no known neurons, unrecorded neurons,
+  wrong edges, nonlinear dynamics, and the calibration of confidence.
 """
 
 from permvi.experiments.celegans.plan import run_task as run_task

@@ -1,16 +1,26 @@
-"""Simulated worms of a setting, and what inference gets to see of them."""
+"""Simulated worms of a setting, on the connectome or a small stand-in, and the model of them."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from permvi.datasets import celegans
 from permvi.experiments._worms import Worms, candidates, move_edges, simulate_worms
-from permvi.experiments.celegans.network import Network, network
 from permvi.experiments.celegans.settings import GRIDS, NO_POSITIONS, Setting
 from permvi.models import SharedDynamics
 
-# Simulations that methods are judged on; settings were chosen on others.
+STAND_IN_SIZE = 40
+"""Number of neurons of the stand-in."""
+
+# The connectome's somas lie in the head, along the body and in the tail in these proportions, and
+# its degrees are about as uneven as weights of a gamma distribution with this shape.
+_REGIONS = ((0.07, 0.22, 0.6), (0.22, 0.78, 0.26), (0.78, 0.83, 0.14))
+_DEGREE_SHAPE = 2.0
+_MEAN_DEGREE = 7.0
+
+# Random streams of the evaluation. Options of the methods were chosen on other simulations.
 _STREAM = 2018
 _WRONG_EDGES_STREAM = 2019
 
@@ -19,13 +29,52 @@ _WRONG_EDGES = 0.1
 _SATURATION = 1.0
 
 
-class Problem(NamedTuple):
-    """Worms and the model of what is seen of them.
+class Network(NamedTuple):
+    """A graph of neurons along a worm.
 
     Attributes:
-        graph: The connectome, as far as it is known.
-        worms: With the truth, at which only `permvi.experiments.celegans.scoring` looks.
-        model: What inference gets.
+        names: (m,) names of the neurons.
+        adjacency: (m, m) booleans, symmetric, without loops.
+        positions: (m,) positions along the body, multiples of 0.01.
+    """
+
+    names: tuple[str, ...]
+    adjacency: np.ndarray
+    positions: np.ndarray
+
+
+@cache
+def network(kind: str) -> Network:
+    """Return the graph "connectome" (279 neurons, needs the data) or "stand_in" (40, no data)."""
+    if kind == "stand_in":
+        return _stand_in()
+    found = celegans()
+    return Network(found.names, found.adjacency, found.positions)
+
+
+def _stand_in() -> Network:
+    """Return a fixed random graph with uneven degrees and crowded ends (Chung and Lu 2002)."""
+    rng = np.random.default_rng(40)
+    m = STAND_IN_SIZE
+    starts, ends, shares = np.transpose(_REGIONS)
+    region = rng.choice(len(shares), m, p=shares)
+    positions = np.sort(np.round(rng.uniform(starts[region], ends[region]), 2))
+    weights = rng.gamma(_DEGREE_SHAPE, size=m)
+    weights *= _MEAN_DEGREE / weights.mean()
+    linked = rng.random((m, m)) < np.minimum(1, np.outer(weights, weights) / weights.sum())
+    upper = np.triu(linked, 1)
+    names = tuple(f"N{index + 1:02d}" for index in range(m))
+    return Network(names, upper | upper.T, positions)
+
+
+class Problem(NamedTuple):
+    """Worms and the model of their recordings.
+
+    Attributes:
+        graph: The connectome that inference is given.
+        worms: The worms with their true identities, which only
+            `permvi.experiments.celegans.scoring` reads.
+        model: All that inference is given.
     """
 
     graph: Network
@@ -34,7 +83,7 @@ class Problem(NamedTuple):
 
 
 def draw(config: Mapping[str, Any]) -> Problem:
-    """The worms of a task; those of tasks that differ in tolerance or method are the same worms."""
+    """Simulate the worms of a task. Tasks that differ in tolerance or method share their worms."""
     graph, setting = network(GRIDS[config["size"]].network), Setting.of(config["setting"])
     simulation = config["seed"], config["repetition"]
     worms = simulate_worms(
@@ -59,7 +108,7 @@ def _num_recorded(graph: Network, setting: Setting) -> int | None:
 
 
 def model_of(worms: Worms, graph: Network, setting: Setting) -> SharedDynamics:
-    """All that inference gets: recordings, positions and known neurons, not the truth."""
+    """Build the model from recordings, positions and known neurons, without the truth."""
     mask, known = None, worms.known
     if setting.tolerance < NO_POSITIONS:
         mask = candidates(worms.positions, graph.positions, setting.tolerance)

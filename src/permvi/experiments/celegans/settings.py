@@ -1,30 +1,32 @@
-"""The settings that worms are simulated in: the paper's, and harder ones."""
+"""Settings of the worm study: how worms are simulated, and the methods that identify them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from permvi.experiments import _worms
+
 TOLERANCES = (0.0075, 0.01, 0.02, 0.04, 0.05)
-"""Of the paper's Figure 4b, in body lengths."""
+"""Tolerances of the paper's Figure 4b, in body lengths."""
 
 KNOWN = (25, 55, 83, 110)
-"""Of the paper's Figure 4c."""
+"""Numbers of known neurons in the paper's Figure 4c."""
 
 NO_POSITIONS = 1.0
 """The tolerance that stands for no positions at all."""
 
 VARIANTS = ("unobserved", "wrong_edges", "nonlinear")
-"""Worlds that the model does not quite know: a fifth of the neurons of each worm not recorded, a
-tenth of the connectome's edges wrong, dynamics not quite linear."""
+"""Simulations that violate the model: a fifth of the neurons of each worm are not recorded, a tenth
+of the connectome's edges are wrong, or the dynamics are nonlinear."""
 
 
 class Setting(NamedTuple):
-    """What is simulated, and what inference gets to know.
+    """What is simulated, and what inference is told.
 
     Attributes:
-        tolerance: How far from a neuron's place its candidates are, in body lengths.
-        worms: How many.
-        known: How many neurons are known in each.
-        T: Recorded time steps.
+        tolerance: Largest distance of a candidate from a neuron's position, in body lengths.
+        worms: Number of worms.
+        known: Number of known neurons in each worm.
+        T: Number of recorded time steps.
         variant: One of `VARIANTS`, or "".
     """
 
@@ -35,13 +37,13 @@ class Setting(NamedTuple):
     variant: str = ""
 
     def public(self) -> dict[str, Any]:
-        """As ``summary.json`` has it: with a variant only where there is one."""
+        """Return the fields for ``summary.json``, with a variant only where there is one."""
         fields = self._asdict()
         return {name: value for name, value in fields.items() if value != ""}
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Setting":
-        """From a row, or from what `public` gives."""
+        """Read a setting from a row, or from the result of `public`."""
         return cls(**{name: fields[name] for name in cls._fields if name in fields})
 
     def __str__(self) -> str:
@@ -50,17 +52,26 @@ class Setting(NamedTuple):
         return f"{text}, {self.variant.replace('_', ' ')}" if self.variant else text
 
 
+def describe(setting: Setting) -> str:
+    """Describe a setting beyond the paper."""
+    if setting.variant:
+        return setting.variant.replace("_", " ")
+    if setting.tolerance >= NO_POSITIONS:
+        return f"no positions, {setting.known} known"
+    return f"T = {setting.T}"
+
+
 class Grid(NamedTuple):
     """All settings of a size.
 
     Attributes:
-        network: The graph, see `permvi.experiments.celegans.network`.
-        candidates: Figure 4b, for all methods.
-        known: Figure 4c, likewise.
-        further: Beyond the paper, for "collapsed".
-        hard: Where it should get into trouble.
+        network: Name of the graph, see `permvi.experiments.celegans.problems.network`.
+        candidates: Settings of Figure 4b, for all methods.
+        known: Settings of Figure 4c, for all methods.
+        further: Settings beyond the paper, for "collapsed".
+        hard: Settings where "collapsed" is expected to fail.
         repetitions: Simulations for each setting.
-        more_repetitions: For the quick method "collapsed", but in hard settings.
+        more_repetitions: Simulations for the quick method "collapsed", except in hard settings.
         convergence: The setting of Figures 4a, 4d and 4e.
     """
 
@@ -75,10 +86,7 @@ class Grid(NamedTuple):
 
 
 def _hard(
-    worms: tuple[int, ...],
-    times: tuple[int, ...],
-    known: tuple[int, ...],
-    usual: Setting,
+    worms: tuple[int, ...], times: tuple[int, ...], known: tuple[int, ...], usual: Setting
 ) -> Iterator[Setting]:
     for count in worms:
         base = usual._replace(worms=count)
@@ -89,7 +97,7 @@ def _hard(
 
 _SMOKE = Setting(0.1, 1, known=5, T=500)
 GRIDS = {
-    # One problem for the methods that have to be compiled.
+    # A single shape, so that methods that JAX compiles compile once.
     "smoke": Grid(
         network="stand_in",
         candidates=(_SMOKE,),
@@ -121,4 +129,61 @@ GRIDS = {
         more_repetitions=10,
         convergence=Setting(0.02, 5),
     ),
+}
+
+OURS = "collapsed"
+"""The method that is also run beyond the paper's settings."""
+
+
+class Method(NamedTuple):
+    """A method of the study and its budget.
+
+    Attributes:
+        name: Name of the method in `permvi.fit`.
+        options: Its options.
+        budget: The option that determines how long it runs.
+        checkpoints: Values of that option, for the figures of convergence.
+        compiled: Whether the first fit takes longer because JAX compiles it.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    budget: str
+    checkpoints: tuple[int, ...]
+    compiled: bool = False
+
+
+_VI_CHECKPOINTS = (5, 20, 50, 100, 200, 400)
+
+# Quick ones first, so that an interrupted run has most of them.
+METHODS: dict[str, dict[str, Method]] = {
+    "paper": {
+        "collapsed": Method("collapsed", {}, "num_restarts", (1, 2, 4)),
+        "map": Method("map", _worms.MAP, "max_iter", (1, 2, 5, 20)),
+        "mcmc": Method("mcmc", _worms.MCMC, "num_steps", (20, 100, 400)),
+        "naive": Method("naive", {}, "num_steps", (20, 100, 200), compiled=True),
+        "rounding_temperature_1": Method(
+            "rounding", _worms.ROUNDING_ONE, "num_steps", _VI_CHECKPOINTS, compiled=True
+        ),
+        "rounding": Method(
+            "rounding", _worms.ROUNDING, "num_steps", _VI_CHECKPOINTS, compiled=True
+        ),
+    },
+}
+
+# The smoke size only checks that everything runs. With chunks of one length rounding compiles once.
+_QUICK_VI = {"num_steps": 100, "chunk_size": 20}
+_QUICK: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "collapsed": ({"num_restarts": 2}, (1, 2)),
+    "map": ({"num_restarts": 2}, (1, 5)),
+    "naive": ({"num_steps": 100, "num_draws": 100}, (100,)),
+    "mcmc": ({"num_steps": 60}, (20, 60)),
+    "rounding_temperature_1": (_QUICK_VI, (20, 100)),
+    "rounding": (_QUICK_VI, (20, 100)),
+}
+METHODS["smoke"] = {
+    name: method._replace(
+        options={**method.options, **_QUICK[name][0]}, checkpoints=_QUICK[name][1]
+    )
+    for name, method in METHODS["paper"].items()
 }

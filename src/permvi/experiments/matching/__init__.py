@@ -1,13 +1,12 @@
-"""The matching study (section 4, Table 1 and Figure 2 of the paper), and beyond it.
+"""The matching study: section 4, Table 1 and Figure 2 of the paper, and larger problems.
 
 Centres are drawn from a standard normal in the plane, observed once each with noise, and shuffled.
-The posterior over matchings is known exactly, so every method can be held against it:
+The posterior over matchings is known exactly, so every method can be compared with it:
 
-* Table 1: six points, Hellinger distance between whole distributions, two hundred problems for
-  each noise;
-* Figure 2: examples, probability of the ten likeliest matchings, densities of the distances;
-* beyond: 10 to 18 points against the subset dynamic programme, error against cost, and what the
-  order of rows and columns does to stick-breaking.
+* Table 1: six points, Hellinger distance between whole distributions, 200 problems for each noise.
+* Figure 2: examples, probabilities of the ten likeliest matchings, densities of the distances.
+* Beyond the paper: 10 to 18 points against the subset dynamic programme, error against cost, and
+  the effect of the order of rows and columns on stick-breaking.
 """
 
 from permvi.experiments.matching.plan import run_task as run_task

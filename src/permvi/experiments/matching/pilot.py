@@ -1,11 +1,11 @@
-"""The choice of settings on pilot problems: ``python -m permvi.experiments.matching.pilot``.
+"""Choose options on pilot problems: ``python -m permvi.experiments.matching.pilot``.
 
-The pilots are drawn from another stream of random numbers than the problems of the table. Each
-candidate differs from the family's calibrated default in what it names, and is judged by the mean
-Hellinger distance of raw counts. With forty pilots for each noise, means over all noises are known
-to about .01, so that several candidates are as good as the best: rounding with 100 steps (.216) and
-with 200 (.221), stick-breaking with its default (.203) and with other prior widths (.199, .200).
-Of these, the table has 200 steps, since 100 are twice as far off at the smallest noise (.063, not
+The pilots are drawn from another random stream than the problems of the table. Each candidate
+names the options in which it differs from the family's calibrated default. Its score is the mean
+Hellinger distance of counts of draws. With forty pilots for each noise, means over all noises are
+known to about .01, so several candidates are as good as the best: rounding with 100 steps (.216)
+and with 200 (.221), stick-breaking with its default (.203) and with other prior widths (.199,
+.200). The table uses 200 steps, since 100 are twice as far off at the smallest noise (.063, not
 .032), and the default of stick-breaking.
 """
 
@@ -46,7 +46,7 @@ CANDIDATES: dict[str, list[dict[str, Any]]] = {
 
 
 def score(method: str, options: Mapping[str, Any], num_problems: int, seed: int) -> list[float]:
-    """Mean Hellinger distance at each noise."""
+    """Return the mean Hellinger distance at each noise."""
     found = []
     for sigma in SIGMAS:
         problems = [draw(NUM_POINTS, sigma, seed, k, "pilot") for k in range(num_problems)]
@@ -63,7 +63,7 @@ def score(method: str, options: Mapping[str, Any], num_problems: int, seed: int)
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
-    """Score all candidates; returns the table."""
+    """Score all candidates and return the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=40, help="pilots for each noise")
     parser.add_argument("--seed", type=int, default=0)

@@ -8,21 +8,21 @@ from permvi import permutations
 from permvi.models import PointMatching
 
 SIGMAS = (0.1, 0.25, 0.5, 0.75)
-"""The paper's noise."""
+"""The paper's noise levels."""
 
 NUM_POINTS = 6
 """The paper's number of points."""
 
 STREAMS = {"evaluation": 0, "pilot": 1}
-"""Problems that methods are judged on, and problems that their settings are chosen on."""
+"""Random streams: of the problems of the evaluation, and of those that options are chosen on."""
 
 
 class Problem(NamedTuple):
-    """A problem and its answer.
+    """A problem and its solution.
 
     Attributes:
-        model: With the paper's density of relaxed matrices.
-        truth: (n,) which centre each observation came from; only scores of accuracy look at it.
+        model: The model, with the paper's density of relaxed matrices.
+        truth: (n,) the centre of each observation. Only scores of accuracy read it.
     """
 
     model: PointMatching
@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
 
 def draw(n: int, sigma: float, seed: int, repetition: int, stream: str = "evaluation") -> Problem:
-    """The problem of a repetition, whatever else is drawn."""
+    """Draw the problem of a repetition, independent of all other draws."""
     entropy = [seed, STREAMS[stream], n, round(1000 * sigma), repetition]
     rng = np.random.default_rng(entropy)
     centers = rng.normal(size=(n, 2))
@@ -40,7 +40,7 @@ def draw(n: int, sigma: float, seed: int, repetition: int, stream: str = "evalua
 
 
 def scores(model: PointMatching) -> np.ndarray:
-    """(n, n) log densities of pairs, in float64 whatever JAX computes in."""
+    """Return (n, n) log densities of pairs in float64, whatever precision JAX uses."""
     y, c = (np.asarray(part, np.float64) for part in (model.observations, model.centers))
     squares = ((y[:, None] - c[None]) ** 2).sum(-1)
     return -0.5 * squares / float(np.asarray(model.scale)) ** 2
@@ -60,6 +60,6 @@ class Exact:
 
 
 def marginals_of(perms: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """(n, n) probabilities of pairs, from those (num,) of matchings (num, n)."""
+    """Return (n, n) marginals from the probabilities (num,) of matchings (num, n)."""
     n = perms.shape[1]
     return np.stack([np.bincount(perms[:, i], probabilities, n) for i in range(n)])

@@ -1,8 +1,8 @@
-"""Runs studies so that no finished work is ever lost.
+"""Run studies so that no finished work is ever lost.
 
-A study is a list of independent tasks. The rows of a task are saved the moment it is done, so that
-a run which was killed goes on where it stopped; tasks run in this process, on a local Dask cluster
-or on a given one, and what comes out does not depend on where.
+A study is a list of independent tasks. The rows of a task are saved as soon as it is done, so a
+run that was killed resumes where it stopped. Tasks run in this process, on a local Dask cluster or
+on a given one, and the results do not depend on where.
 """
 
 from permvi.experiments.runner.run import run_study as run_study

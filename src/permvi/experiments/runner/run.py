@@ -1,12 +1,20 @@
-"""From a study to its results, through whatever interruptions."""
+"""Run the tasks of a study: in this process, in its threads, or on a Dask cluster."""
 
-from collections.abc import Iterator
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
-from permvi.experiments.results import Report, Result
-from permvi.experiments.runner.execute import Outcome, in_process, in_threads, on_cluster
-from permvi.experiments.runner.store import Store, opened
-from permvi.experiments.runner.study import Study, Task
+from permvi.experiments.results import Progress, Result
+from permvi.experiments.runner.study import Finished, Row, Store, Study, Task, opened
+
+# A scheduler always serves HTTP; on its usual port it would collide with another one.
+_ANY_PORT = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
+_RunTask = Callable[[Mapping[str, Any], Path], list[Row]]
 
 
 def run_study(
@@ -15,20 +23,20 @@ def run_study(
     *,
     size: str,
     seed: int,
-    report: Report,
+    progress: Progress,
     workers: int = 1,
     scheduler: str | None = None,
 ) -> Result:
-    """Do the tasks that are not done yet, then write the summary and the figures.
+    """Run the tasks that are not done yet, then write the summary and the figures.
 
     Args:
         study: The study.
-        folder: Where the results go, and where those of an earlier, interrupted run are.
+        folder: Where the results go, and where an interrupted run left its own.
         size: "smoke" or "paper".
-        seed: Same seed, same rows.
-        report: Called with what was done last, how many tasks are done and how many there are.
-        workers: Processes of a local Dask cluster, or threads of this process if the study wants
-            that; 1 runs one task after the other.
+        seed: The same seed gives the same rows.
+        progress: Called with the last finished task, the number of finished tasks and their total.
+        workers: Processes of a local Dask cluster, or threads of this process if the study allows
+            them. 1 runs one task after the other.
         scheduler: Address of a Dask scheduler to use instead.
     """
     if workers < 1:
@@ -39,21 +47,110 @@ def run_study(
         raise ValueError(f"study {study.name!r} has two tasks of the same configuration.")
     with opened(folder, study, size, seed) as store:
         done = {key: found for key, task in keys.items() if (found := store.load(task))}
-        report(study.name, len(done), len(tasks))
+        progress(study.name, len(done), len(tasks))
         missing = [task for task in tasks if task.key not in done]
-        for outcome in _outcomes(study, store, missing, workers, scheduler):
-            done[outcome.task.key] = store.save(*outcome)
-            report(outcome.task.name, len(done), len(tasks))
+        for finished in _finished(study, store, missing, workers, scheduler):
+            done[finished.task.key] = store.save(*finished)
+            progress(finished.task.name, len(done), len(tasks))
         return study.finish(folder, size, seed, [done[key] for key in keys])
 
 
-def _outcomes(
+def _finished(
     study: Study, store: Store, tasks: list[Task], workers: int, scheduler: str | None
-) -> Iterator[Outcome]:
+) -> Iterator[Finished]:
+    """Run the tasks in the place that the study and the caller choose."""
     if not tasks:
         return iter(())
     if scheduler is None and workers == 1:
-        return in_process(study.run_task, tasks, store.scratch)
+        return _in_process(study.run_task, tasks, store)
     if scheduler is None and study.max_threads > 1:
-        return in_threads(study.run_task, tasks, store.scratch, min(workers, study.max_threads))
-    return on_cluster(study.run_task, tasks, store.scratch, workers=workers, scheduler=scheduler)
+        return _in_threads(study.run_task, tasks, store, min(workers, study.max_threads))
+    return _on_cluster(study.run_task, tasks, store, workers, scheduler)
+
+
+def _timed(run_task: _RunTask, config: Mapping[str, Any], scratch: Path) -> tuple[list[Row], float]:
+    """Return the rows of a task and how long it took."""
+    start = time.perf_counter()
+    rows = run_task(config, scratch)
+    return rows, time.perf_counter() - start
+
+
+def _in_process(run_task: _RunTask, tasks: Iterable[Task], store: Store) -> Iterator[Finished]:
+    for task in tasks:
+        yield Finished(task, *_timed(run_task, task.config, store.scratch(task)))
+
+
+def _in_threads(
+    run_task: _RunTask, tasks: Iterable[Task], store: Store, threads: int
+) -> Iterator[Finished]:
+    """Run several tasks at once in this process, so that one compiles while another computes."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        futures = {
+            pool.submit(_timed, run_task, task.config, store.scratch(task)): task for task in tasks
+        }
+        for future in as_completed(futures):
+            yield Finished(futures[future], *future.result())
+    finally:
+        # After an error or Ctrl-C, start nothing new.
+        pool.shutdown(cancel_futures=True)
+
+
+def _on_cluster(
+    run_task: _RunTask, tasks: Sequence[Task], store: Store, workers: int, scheduler: str | None
+) -> Iterator[Finished]:
+    """Yield tasks in the order in which the Dask workers finish them.
+
+    Only the caller writes results, so workers need a shared disk only if the study leaves
+    checkpoints.
+    """
+    distributed = _distributed()
+    with _client(distributed, workers, scheduler) as client:
+        futures = {
+            client.submit(
+                _timed, run_task, task.config, store.scratch(task), pure=False, priority=-rank
+            ): task
+            for rank, task in enumerate(tasks)
+        }
+        for future, outcome in distributed.as_completed(
+            futures, loop=client.loop, with_results=True
+        ):
+            yield Finished(futures[future], *outcome)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ModuleNotFoundError:
+        raise ValueError(
+            "workers and scheduler need Dask, which is not installed; pip install 'permvi[dask]', "
+            "or leave them out."
+        ) from None
+    return distributed
+
+
+@contextlib.contextmanager
+def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[Any]:
+    if scheduler is not None:
+        try:
+            client = distributed.Client(scheduler, timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"scheduler must be the address of a running Dask scheduler, got {scheduler!r} "
+                f"({type(error).__name__})."
+            ) from None
+        with client:
+            yield client
+        return
+    # One thread per worker: JAX and the solvers start their own.
+    with (
+        distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            scheduler_kwargs=_ANY_PORT,
+            memory_limit=0,
+            silence_logs=logging.ERROR,
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client

@@ -1,4 +1,4 @@
-r"""Scores of the *discretised* model: categorical q, uniform prior, a decoder that reads vertices.
+r"""Scores of the *discretised* model: categorical q, uniform prior, and a decoder of vertices.
 
 With draws :math:`z_s` from q and :math:`w_s = p(x \mid z_s)\, p(z_s) / q(z_s \mid x)`,
 
@@ -16,19 +16,17 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from permvi.experiments.vae import training
-from permvi.experiments.vae.families import FAMILIES
-from permvi.experiments.vae.network import VAE
-from permvi.experiments.vae.objectives import kl_to_uniform, log_likelihood
-from permvi.experiments.vae.schedules import Settings
+from permvi.experiments.vae.model import FAMILIES, VAE, kl_to_uniform, log_likelihood
+from permvi.experiments.vae.settings import Settings
 
 
 class Scores(NamedTuple):
-    """Image by image, in nats.
+    """Scores of each image, in nats.
 
     Attributes:
-        negative_elbo: Of the discretised model.
+        negative_elbo: Negative ELBO of the discretised model.
         iw_nll: Importance-weighted estimate of -log p(x).
-        kl: Divergence of q from the prior, exact.
+        kl: Exact KL divergence of q from the prior.
     """
 
     negative_elbo: jax.Array
@@ -39,9 +37,9 @@ class Scores(NamedTuple):
 def category_log_probs(
     design: training.Design, model: VAE, images: jax.Array, settings: Settings
 ) -> jax.Array:
-    """(batch, latents, categories) log probabilities of the discretised q."""
+    """Return (batch, latents, categories) log probabilities of the discretised q."""
     family = FAMILIES[design.family]
-    # After training: at the final temperature, on which only Kumaraswamy's categories depend.
+    # At the final temperature, on which only Kumaraswamy's categories depend.
     temperature = jnp.asarray(settings.temperature_end)
     return family.relaxed(
         model.encode(images), temperature, settings.scale_bounds
@@ -57,7 +55,7 @@ def scores(
     num_samples: int,
     at_once: int,
 ) -> Scores:
-    """Scores of images (batch, pixels), given the discretised q (batch, latents, n) of each.
+    """Score images (batch, pixels), given the discretised q (batch, latents, n) of each.
 
     Args:
         rng_key: JAX random key.
@@ -65,7 +63,7 @@ def scores(
         log_probs: Log probabilities of the discretised q.
         images: Pixels in [0, 1].
         num_samples: S, a multiple of ``at_once``.
-        at_once: Samples that are decoded together.
+        at_once: Number of samples that are decoded together.
     """
     latents, n = log_probs.shape[-2:]
 
@@ -94,16 +92,16 @@ def evaluate(
     num_samples: int,
     at_once: int = 50,
 ) -> Scores:
-    """Scores (runs, blocks, batch) of test images under trained runs.
+    """Return scores (runs, blocks, batch) of test images under trained runs.
 
     Args:
-        design: What the runs have in common.
+        design: What the runs share.
         params: Their networks, with a leading axis over runs.
         seeds: (runs,) integers.
-        settings: With arrays of shape (runs,).
+        settings: Settings with arrays of shape (runs,).
         images: (2, blocks, batch, pixels) bytes: grey images, and binarised ones.
-        num_samples: Of the importance-weighted estimate.
-        at_once: Samples that are decoded together.
+        num_samples: Number of samples of the importance-weighted estimate.
+        at_once: Number of samples that are decoded together.
     """
 
     def one(params: Any, seed: jax.Array, settings: Settings) -> Scores:
@@ -112,7 +110,7 @@ def evaluate(
         def block(number: jax.Array, images: jax.Array) -> Scores:
             pixels = training.grey_levels(images)
             log_probs = category_log_probs(design, model, pixels, settings)
-            # Training folds in the numbers of its steps, which are not negative.
+            # Negative, since training folds in the numbers of its steps.
             rng_key = jax.random.fold_in(jax.random.key(seed), -1 - number)
             return scores(
                 rng_key, model, log_probs, pixels, num_samples=num_samples, at_once=at_once
@@ -121,7 +119,7 @@ def evaluate(
         chosen = images[jnp.asarray(settings.binary, int)]
         return jax.lax.map(lambda given: block(*given), (jnp.arange(len(chosen)), chosen))
 
-    # Scores are reported to a tenth of a nat; TensorFloat-32 would do to train, not to measure.
+    # Scores are reported to a tenth of a nat, for which TensorFloat-32 is too coarse.
     with jax.default_matmul_precision("highest"):
         return jax.lax.map(lambda given: one(*given), (params, seeds, settings))
 
@@ -130,14 +128,14 @@ def evaluate(
 def probabilities(
     design: training.Design, params: Any, settings: Settings, images: jax.Array
 ) -> jax.Array:
-    """(batch, latents, categories) probabilities of the discretised q of images, as bytes."""
+    """Return (batch, latents, categories) probabilities of the discretised q of images as bytes."""
     model = training.model_of(design, images.shape[-1], params)
     return jnp.exp(category_log_probs(design, model, training.grey_levels(images), settings))
 
 
 @functools.partial(jax.jit, static_argnames=("design", "pixels"))
 def decoded(design: training.Design, params: Any, codes: jax.Array, pixels: int) -> jax.Array:
-    """Categories (batch, latents) -> grey levels (batch, pixels) from 0 to 255."""
+    """Decode categories (batch, latents) to grey levels (batch, pixels) from 0 to 255."""
     model = training.model_of(design, pixels, params)
     one_hot = jax.nn.one_hot(codes, design.categories, dtype=jnp.result_type(float))
     return 255 * jax.nn.sigmoid(model.decode(one_hot))

@@ -1,20 +1,18 @@
-"""Figure 5, training curves and draws from the priors."""
+"""Figure 5, training curves, and decoded draws from the prior."""
 
 import base64
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from permvi import _figures
 from permvi.experiments.runner import Row
-from permvi.experiments.vae import choices
 from permvi.experiments.vae.images import SHAPES
+from permvi.experiments.vae.settings import BEST, METHODS
 
 _NAMES = {
     "gumbel_softmax": "Gumbel-softmax",
@@ -27,35 +25,21 @@ _NAMES = {
     "straight_through": "straight-through",
     "reinforce": "REINFORCE",
 }
-_COLORS = dict(zip(choices.METHODS, (_figures.PALETTE[k] for k in (0, 1, 3, 4)), strict=True))
+_COLORS = dict(zip(METHODS, (_figures.PALETTE[k] for k in (0, 1, 3, 4)), strict=True))
 _FRAME: dict[str, Any] = {"edgecolor": _figures.FAINT, "linewidth": 0.5, "clip_on": False}
 
 
-def save(folder: Path, rows: Sequence[Row]) -> list[Path]:
-    """Draw and save all figures of the study."""
-    paths = []
-    for name, draw in (
-        ("figure5", reconstructions),
-        ("training_curves", training_curves),
-        ("prior_samples", prior_samples),
-    ):
-        with _figures.styled():
-            figure = draw(rows)
-        paths += _figures.save(figure, folder, name)
-        plt.close(figure)
-    return paths
-
-
+@_figures.styled()
 def reconstructions(rows: Sequence[Row]) -> Figure:
-    """Figure 5: true digits on the left, draws with their codes above them for each method."""
+    """Draw Figure 5: true digits on the left, and for each method draws below their codes."""
     shown = _best(rows, "reconstruction")
     methods = list(dict.fromkeys(row["method"] for row in shown))
     digits = list(dict.fromkeys(row["digit"] for row in shown))
     draws = len(shown) // (len(methods) * len(digits))
     num_categories = 1 + max(int(value) for row in shown for value in row["code"])
-    # A column for the truth, then, after a gap each, the draws of a method.
+    # A column for the truth, then a gap and the draws of each method.
     widths = [1.0] + ([0.25] + [1.0] * draws) * len(methods)
-    figure = plt.figure(figsize=(0.45 * sum(widths), 0.72 * len(digits) + 0.3))
+    figure = Figure(figsize=(0.45 * sum(widths), 0.72 * len(digits) + 0.3))
     grid = figure.add_gridspec(
         2 * len(digits),
         len(widths),
@@ -87,24 +71,20 @@ def reconstructions(rows: Sequence[Row]) -> Figure:
     return figure
 
 
+@_figures.styled()
 def training_curves(rows: Sequence[Row]) -> Figure:
-    """Training objectives; those of relaxed ELBOs have measures of their own, hence own panels."""
+    """Draw the training objectives in separate panels, since relaxed ELBOs are not comparable."""
     curves = [
         row
         for row in rows
         if row["kind"] == "curve" and (row["schedule"], row["pixels"]) == ("tuned", "grey")
     ]
     objectives = list(dict.fromkeys(row["objective"] for row in curves))
-    figure, panels = plt.subplots(
-        1,
-        len(objectives),
-        figsize=(2.0 * len(objectives) + 0.6, 2.3),
-        squeeze=False,
-        layout="constrained",
-    )
+    figure = Figure(figsize=(2.0 * len(objectives) + 0.6, 2.3), layout="constrained")
+    panels = figure.subplots(1, len(objectives), squeeze=False)
     lines: dict[str, Any] = {}
     for axes, objective in zip(panels[0], objectives, strict=True):
-        for method in choices.METHODS:
+        for method in METHODS:
             same = [
                 row for row in curves if (row["method"], row["objective"]) == (method, objective)
             ]
@@ -126,11 +106,13 @@ def training_curves(rows: Sequence[Row]) -> Figure:
     return figure
 
 
+@_figures.styled()
 def prior_samples(rows: Sequence[Row]) -> Figure:
-    """Decoded uniform codes, a block for each method."""
+    """Draw decoded uniform codes, a block for each method."""
     shown = _best(rows, "prior")
     methods = list(dict.fromkeys(row["method"] for row in shown))
-    figure, panels = plt.subplots(1, len(methods), figsize=(1.7 * len(methods), 2.0), squeeze=False)
+    figure = Figure(figsize=(1.7 * len(methods), 2.0))
+    panels = figure.subplots(1, len(methods), squeeze=False)
     for axes, method in zip(panels[0], methods, strict=True):
         tiles = [_image(row["image"]) for row in shown if row["method"] == method]
         across = math.isqrt(len(tiles))
@@ -142,16 +124,16 @@ def prior_samples(rows: Sequence[Row]) -> Figure:
 
 
 def _best(rows: Sequence[Row], kind: str) -> list[Row]:
-    """Rows of the best objective of each method, or of the only one that was run."""
+    """Return the rows of the best objective of each method, or of the only one that was run."""
     found = [row for row in rows if row["kind"] == kind]
-    best = [row for row in found if choices.BEST[row["method"]] == row["objective"]]
+    best = [row for row in found if BEST[row["method"]] == row["objective"]]
     others = {row["method"] for row in found} - {row["method"] for row in best}
     kept = [*best, *(row for row in found if row["method"] in others)]
-    return sorted(kept, key=lambda row: list(choices.METHODS).index(row["method"]))
+    return sorted(kept, key=lambda row: list(METHODS).index(row["method"]))
 
 
 def _image(text: str) -> np.ndarray:
-    """The image whose bytes a row keeps as text."""
+    """Decode the image that a row keeps as text."""
     pixels = np.frombuffer(base64.b64decode(text), np.uint8)
     shape = next(shape for shape in SHAPES.values() if math.prod(shape) == pixels.size)
     return pixels.reshape(shape)

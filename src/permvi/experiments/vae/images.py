@@ -1,4 +1,4 @@
-"""The images that the autoencoders are trained on and scored with."""
+"""The images that the autoencoders are trained and scored on."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ import numpy as np
 from permvi import datasets
 
 VALIDATION = 5000
-"""How many of the last training images are set aside when schedules are chosen."""
+"""Number of the last training images that are set aside when settings are chosen."""
 
 SHAPES = {"mnist": (28, 28), "generated": (14, 10)}
 """Rows and columns of the images."""
@@ -29,7 +29,7 @@ _GENERATED = {"train": 2000, "test": 200}
 
 
 class Images(NamedTuple):
-    """Bytes, and what they show.
+    """Images as bytes, and the digits of the test images.
 
     Attributes:
         train: (images, pixels).
@@ -43,11 +43,11 @@ class Images(NamedTuple):
 
 
 def load(name: str) -> Images:
-    """Images by name.
+    """Load images by name.
 
     Args:
-        name: "mnist", the real ones; "validation", MNIST's training images with the last 5000 of
-            them in the place of the test images; "generated", small ones made up on the spot.
+        name: "mnist"; "validation", the training images of MNIST with the last 5000 of them in the
+            place of the test images; or "generated", small images that need no data.
     """
     if name == "generated":
         return _generated()
@@ -60,7 +60,7 @@ def load(name: str) -> Images:
 
 
 def _generated() -> Images:
-    """Calculator digits, shifted at random, of random brightness, on a noisy background."""
+    """Draw calculator digits, shifted at random, of random brightness, on a noisy background."""
     rng = np.random.default_rng(0)
     total = sum(_GENERATED.values())
     labels = rng.integers(10, size=total)

@@ -1,4 +1,4 @@
-"""The study: its tasks at each size, and its table."""
+"""The study: its tasks at each size, its summary and its files."""
 
 import importlib.util
 import operator
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from permvi.experiments.results import Result, summary_row, write_rows, write_summary
+from permvi.experiments.results import Result, summary_row, write_result
 from permvi.experiments.runner import Finished, Row, Study, Task
-from permvi.experiments.vae import choices, figures
+from permvi.experiments.vae import figures, settings
 
 _MAIN = ("relaxed_elbo", "categorical_kl")
 _METRICS = ("negative_elbo", "iw_nll")
@@ -38,7 +38,7 @@ _NUM_SEEDS = 3
 
 
 def tasks(size: str, seed: int) -> list[Task]:
-    """A task for each family and objective; at smoke size, for the best one of each method.
+    """Return a task for each family and objective; at smoke size only for the best objectives.
 
     All runs of a task are trained side by side, those of Gumbel-softmax and Concrete together.
     """
@@ -47,10 +47,10 @@ def tasks(size: str, seed: int) -> list[Task]:
             "study 'vae' needs Equinox, which is not installed; pip install 'permvi[vae]'."
         )
     runs: dict[tuple[str, str], list[Row]] = {}
-    for method, objective in choices.COMPARISONS:
-        if size == "smoke" and objective != choices.BEST[method]:
+    for method, objective in settings.COMPARISONS:
+        if size == "smoke" and objective != settings.BEST[method]:
             continue
-        own = runs.setdefault((choices.METHODS[method], objective), [])
+        own = runs.setdefault((settings.METHODS[method], objective), [])
         for schedule, pixels in _kinds(size, method, objective):
             identity = {"method": method, "schedule": schedule, "pixels": pixels}
             own += [{**identity, "seed": 1000 * seed + number} for number in range(_NUM_SEEDS)]
@@ -64,9 +64,9 @@ def tasks(size: str, seed: int) -> list[Task]:
 
 
 def _kinds(size: str, method: str, objective: str) -> list[tuple[str, str]]:
-    """Schedules and pixels with which a method is trained."""
+    """Return the schedules and pixels with which a method is trained."""
     kinds = [("tuned", "grey")]
-    if size == "paper" and objective in (choices.BEST[method], "categorical_kl"):
+    if size == "paper" and objective in (settings.BEST[method], "categorical_kl"):
         kinds.append(("tuned", "binary"))
     if size == "paper" and objective in _MAIN:
         kinds.append(("reference", "grey"))
@@ -74,21 +74,21 @@ def _kinds(size: str, method: str, objective: str) -> list[tuple[str, str]]:
 
 
 def run_task(config: Mapping[str, Any], scratch: Path) -> list[Row]:
-    """Train, score and draw; see `permvi.experiments.vae.task.run`."""
-    # Not before it is needed, so that a missing Equinox is said by `tasks`.
+    """Return the rows of a task; see `permvi.experiments.vae.task.run`."""
+    # Imported late, so that `tasks` can say that Equinox is missing.
     from permvi.experiments.vae import task
 
     return task.run(config, scratch)
 
 
 def summarise(done: list[Finished]) -> list[Row]:
-    """Means over seeds; first the best objective of each method, then everything."""
+    """Average over seeds: first the best objective of each method, then everything."""
     everything = [row for finished in done for row in _rows_of(finished)]
     best = [
         {**row, "setting": {"pixels": row["setting"]["pixels"]}}
         for row in everything
         if row["setting"]["schedule"] == "tuned"
-        and row["setting"]["objective"] == choices.BEST[row["method"]]
+        and row["setting"]["objective"] == settings.BEST[row["method"]]
     ]
     return best + everything
 
@@ -101,9 +101,9 @@ def _rows_of(finished: Finished) -> list[Row]:
         same = [row for row in scores if kind_of(row) == kind]
         method, pixels, objective, schedule = kind
         setting = {"pixels": pixels, "objective": objective, "schedule": schedule}
-        # The paper has grey pixels; which of the two metrics it means, its wording leaves open.
+        # The paper has grey pixels. Its wording leaves open which of the two metrics it means.
         comparable = (finished.task.config["images"], pixels) == ("mnist", "grey")
-        paper = choices.PAPER[method] if comparable else None
+        paper = settings.PAPER[method] if comparable else None
         seconds = finished.seconds * len(same) / len(scores)
         rows += [
             summary_row(
@@ -121,21 +121,21 @@ def _rows_of(finished: Finished) -> list[Row]:
 
 
 def finish(folder: Path, size: str, seed: int, done: list[Finished]) -> Result:
-    """Write the table and the figures."""
+    """Write the rows, the summary and the figures."""
     del size, seed
     rows = [row for finished in done for row in finished.rows]
-    summary = summarise(done)
-    files = [
-        write_rows(folder, [_without_kind(row) for row in rows if row["kind"] == "score"]),
-        write_summary(folder, summary),
-        *figures.save(folder, rows),
+    scores = [
+        {name: value for name, value in row.items() if name != "kind"}
+        for row in rows
+        if row["kind"] == "score"
     ]
-    return Result(summary, files)
+    drawn = {
+        "figure5": figures.reconstructions(rows),
+        "training_curves": figures.training_curves(rows),
+        "prior_samples": figures.prior_samples(rows),
+    }
+    return write_result(folder, scores, summarise(done), drawn)
 
 
-def _without_kind(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "kind"}
-
-
-# Processes would fight over an accelerator; threads compile and compute side by side.
+# Processes would compete for an accelerator; threads compile and compute side by side.
 STUDY = Study("vae", tasks, run_task, finish, max_threads=5)

@@ -1,8 +1,8 @@
-"""One task of the study: runs of one method and objective, trained side by side and scored."""
+"""One task of the study: runs of one family and objective, trained side by side and scored."""
 
 import base64
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi.experiments.runner import Row
-from permvi.experiments.vae import checkpoint, choices, evaluation, images, training
-from permvi.experiments.vae.schedules import Settings
+from permvi.experiments.vae import evaluation, images, training
+from permvi.experiments.vae.settings import Settings, settings_of
 
 SHOWN = 4
-"""Reconstructions of an image in Figure 5."""
+"""Number of reconstructions of an image in Figure 5."""
 _PRIOR_DRAWS = 16
 _DIGITS = (0, 1, 2, 3, 4)
 _BLOCK = 500
 
 
 def run(config: Mapping[str, Any], scratch: Path) -> list[Row]:
-    """Train, score and draw.
+    """Train and score the runs, and decode some codes.
 
     Args:
-        config: As `permvi.experiments.vae.study.tasks` makes it.
+        config: A configuration from `permvi.experiments.vae.study.tasks`.
         scratch: Folder of the checkpoint, which is written every ``config["every"]`` steps.
 
     Returns:
-        Rows of the kinds "score" (one for each run), "curve" (training objectives), and, for the
-        first run of each method, "reconstruction" and "prior" (codes and images).
+        Rows of the kinds "score" (one per run) and "curve" (training objectives), and rows of the
+        kinds "reconstruction" and "prior" (codes and images) for the first run of each method.
     """
     data = images.load(config["images"])
     design = training.Design(
@@ -45,7 +45,7 @@ def run(config: Mapping[str, Any], scratch: Path) -> list[Row]:
     seeds = [run["seed"] for run in config["runs"]]
     settings = _stacked(config)
     path = scratch / "checkpoint.npz"
-    trained = _train(design, seeds, settings, data.train, path, config["every"])
+    trained = training.train(design, seeds, settings, data.train, path, config["every"])
     params = trained.state.params
     found = evaluation.evaluate(
         design,
@@ -55,7 +55,7 @@ def run(config: Mapping[str, Any], scratch: Path) -> list[Row]:
         _blocks(data.test),
         num_samples=config["samples"],
     )
-    # On the host from here on: there, picking one run compiles nothing.
+    # On the host, picking one run compiles nothing.
     scores, on_host = jax.tree.map(np.asarray, (found, (params, settings)))
     identities = [_identity(config, run) for run in config["runs"]]
     rows = []
@@ -75,35 +75,10 @@ def run(config: Mapping[str, Any], scratch: Path) -> list[Row]:
     return rows
 
 
-def _train(
-    design: training.Design,
-    seeds: Sequence[int],
-    settings: Settings,
-    train: np.ndarray,
-    path: Path,
-    every: int,
-) -> checkpoint.Checkpoint:
-    untrained = training.start(design, train.shape[-1], seeds)
-    now = checkpoint.load(path, untrained)
-    if now is None:
-        now = checkpoint.Checkpoint(0, untrained, np.zeros((0, len(seeds))))
-    keys, on_device = jnp.asarray(seeds), jnp.asarray(train)
-    while now.step < design.steps:
-        last = min(now.step + every, design.steps)
-        state, values = training.advance(
-            design, now.state, keys, settings, on_device, now.step, last - now.step
-        )
-        curve = np.concatenate([now.curve, np.asarray(values, float)[None]])
-        now = checkpoint.Checkpoint(last, state, curve)
-        checkpoint.save(path, now)
-    return now
-
-
 def _stacked(config: Mapping[str, Any]) -> Settings:
-    """The settings of all runs, as arrays of shape (runs,)."""
+    """Return the settings of all runs as arrays of shape (runs,)."""
     each = [
-        choices.settings(objective=config["objective"], **_without_seed(run))
-        for run in config["runs"]
+        settings_of(objective=config["objective"], **_without_seed(run)) for run in config["runs"]
     ]
     dtype = jnp.result_type(float)
     return Settings(*(jnp.asarray(values, dtype) for values in zip(*each, strict=True)))
@@ -114,7 +89,7 @@ def _without_seed(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _blocks(test: np.ndarray) -> jax.Array:
-    """(2, blocks, block, pixels) bytes: grey images, and the same ones binarised for all runs.
+    """Return (2, blocks, block, pixels) bytes: grey images, and their binarisation for all runs.
 
     The last images that fill no block are left out.
     """
@@ -135,12 +110,12 @@ def _pictures(
     data: images.Images,
     identity: Row,
 ) -> list[Row]:
-    """Images of some digits, decoded codes drawn from q, and decoded codes from the prior."""
+    """Decode codes of some digits, drawn from q, and codes drawn from the prior."""
     rng = np.random.default_rng(0)
     chosen = [int(np.flatnonzero(data.test_labels == digit)[0]) for digit in _DIGITS]
     truth = data.test[chosen]
     q = np.asarray(evaluation.probabilities(design, params, settings, jnp.asarray(truth)))
-    # Inversion: the category is the number of cumulative probabilities that a uniform exceeds.
+    # Inversion: the category is the number of cumulative probabilities below a uniform draw.
     uniform = rng.uniform(size=(SHOWN, *q.shape[:-1], 1))
     from_q = np.sum(uniform > np.cumsum(q, axis=-1)[..., :-1], axis=-1)
     from_prior = rng.integers(design.categories, size=(_PRIOR_DRAWS, design.latents))
@@ -165,5 +140,5 @@ def _pictures(
 
 
 def _text(image: Any) -> str:
-    """Bytes as text, since rows are kept as JSON."""
+    """Encode an image as text, since rows are saved as JSON."""
     return base64.b64encode(np.asarray(image, np.uint8).tobytes()).decode("ascii")

@@ -1,10 +1,13 @@
-"""Training: every step is a function of seed and step number, so that runs can be resumed.
+"""Training, with checkpoints. A step depends only on seed and step number, so runs can be resumed.
 
-Several runs that differ in their seeds and settings are trained side by side in one program.
+Several runs that differ in their seeds and settings are trained side by side in one program. A
+checkpoint is one .npz file of plain arrays, without pickles, and is complete or absent.
 """
 
 import functools
+import zipfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,25 +16,24 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from permvi.experiments.vae import network
-from permvi.experiments.vae.families import FAMILIES
-from permvi.experiments.vae.objectives import OBJECTIVES
-from permvi.experiments.vae.schedules import Settings
+from permvi._files import atomic
+from permvi.experiments.vae.model import FAMILIES, OBJECTIVES, VAE, Inputs, new_vae
+from permvi.experiments.vae.settings import Settings
 
 _ADAM = optax.scale_by_adam()
 
 
 class Design(NamedTuple):
-    """What runs that are trained side by side have in common, and what a program is compiled for.
+    """What runs that are trained side by side share. A program is compiled for each design.
 
     Attributes:
         family: Name of the relaxation.
         objective: Name of the training objective.
         latents: Number of categorical variables.
         categories: Number of values of each.
-        widths: Of the encoder's hidden layers.
-        batch: Images in a step.
-        steps: Steps of the whole training.
+        widths: Widths of the encoder's hidden layers.
+        batch: Number of images in a step.
+        steps: Number of steps of the whole training.
     """
 
     family: str
@@ -44,7 +46,7 @@ class Design(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where training stands; arrays have a leading axis over runs.
+    """Parameters and optimiser of all runs; arrays have a leading axis over runs.
 
     Attributes:
         params: The networks.
@@ -56,7 +58,7 @@ class State(NamedTuple):
 
 
 def start(design: Design, pixels: int, seeds: Sequence[int]) -> State:
-    """Untrained runs, one for each seed."""
+    """Return untrained runs, one for each seed."""
     each = [
         eqx.filter(_new(design, pixels, np.random.default_rng(seed)), eqx.is_inexact_array)
         for seed in seeds
@@ -65,8 +67,8 @@ def start(design: Design, pixels: int, seeds: Sequence[int]) -> State:
     return State(params, jax.jit(jax.vmap(_ADAM.init))(params))
 
 
-def model_of(design: Design, pixels: int, params: Any) -> network.VAE:
-    """The networks with these parameters, of a single run."""
+def model_of(design: Design, pixels: int, params: Any) -> VAE:
+    """Return the networks of a single run with these parameters."""
     skeleton = eqx.filter_eval_shape(_new, design, pixels, np.random.default_rng(0))
     return eqx.combine(params, eqx.filter(skeleton, _is_shape, inverse=True))
 
@@ -84,16 +86,17 @@ def advance(
     """Take ``count`` steps.
 
     Args:
-        design: What the runs have in common.
-        state: Where they stand after ``first`` steps.
+        design: What the runs share.
+        state: The state after ``first`` steps.
         seeds: (runs,) integers.
-        settings: With arrays of shape (runs,).
+        settings: Settings with arrays of shape (runs,).
         images: (images, pixels) bytes.
-        first: Number of steps that were taken before.
-        count: Number of steps to take; accelerators run a loop of known length faster.
+        first: Number of steps taken before.
+        count: Number of steps to take. It is static, since accelerators run a loop of known length
+            faster.
 
     Returns:
-        The state after them, and (runs,) means of the training objective.
+        The new state, and (runs,) means of the training objective.
     """
     body = functools.partial(_step, design, images=images)
 
@@ -118,21 +121,21 @@ def _step(
 ) -> tuple[State, jax.Array]:
     rng_key = jax.random.fold_in(jax.random.key(seed), step)
     data_key, noise_key = jax.random.split(rng_key)
-    # One draw for both the choice of images and their pixels: generators compile slowly.
+    # One draw for the choice of images and their pixels, since generators compile slowly.
     uniform = jax.random.uniform(data_key, (design.batch, 1 + images.shape[-1]))
     chosen = (uniform[:, 0] * len(images)).astype(int)
     grey = grey_levels(images[chosen])
     drawn = (uniform[:, 1:] < grey).astype(grey.dtype)
     batch = jnp.where(settings.binary == 1, drawn, grey)
-    progress = step / design.steps
-    temperature = settings.temperature(progress)
-    weight = settings.kl_weight(progress)
+    fraction = step / design.steps
+    temperature = settings.temperature(fraction)
+    weight = settings.kl_weight(fraction)
 
     def loss(params: Any) -> jax.Array:
         model = model_of(design, images.shape[-1], params)
         q = FAMILIES[design.family].relaxed(model.encode(batch), temperature, settings.scale_bounds)
-        values = OBJECTIVES[design.objective](noise_key, model, q, batch, settings, weight)
-        return -jnp.mean(values)
+        given = Inputs(noise_key, model, q, batch, settings, weight)
+        return -jnp.mean(OBJECTIVES[design.objective](given))
 
     value, gradient = jax.value_and_grad(loss)(state.params)
     directions, optimiser = _ADAM.update(gradient, state.optimiser)
@@ -142,7 +145,7 @@ def _step(
 
 
 def grey_levels(images: jax.Array) -> jax.Array:
-    """Grey levels in [0, 1] from bytes."""
+    """Convert bytes to grey levels in [0, 1]."""
     return images.astype(jnp.result_type(float)) / 255
 
 
@@ -150,8 +153,8 @@ def _is_shape(leaf: Any) -> bool:
     return isinstance(leaf, jax.ShapeDtypeStruct)
 
 
-def _new(design: Design, pixels: int, rng: np.random.Generator) -> network.VAE:
-    return network.new(
+def _new(design: Design, pixels: int, rng: np.random.Generator) -> VAE:
+    return new_vae(
         rng,
         pixels=pixels,
         latents=design.latents,
@@ -159,3 +162,67 @@ def _new(design: Design, pixels: int, rng: np.random.Generator) -> network.VAE:
         parameters=FAMILIES[design.family].num_parameters(design.categories),
         widths=design.widths,
     )
+
+
+class Checkpoint(NamedTuple):
+    """A saved training. Random numbers follow from seeds and step, so none are saved.
+
+    Attributes:
+        step: Number of steps taken.
+        state: The state after these steps.
+        curve: (points, runs) training objective so far.
+    """
+
+    step: int
+    state: State
+    curve: np.ndarray
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Replace the last checkpoint."""
+    arrays: dict[str, Any] = {"step": np.asarray(checkpoint.step), "curve": checkpoint.curve}
+    for index, leaf in enumerate(jax.tree.leaves(checkpoint.state)):
+        arrays[f"leaf_{index}"] = np.asarray(leaf)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def load_checkpoint(path: Path, untrained: State) -> Checkpoint | None:
+    """Return the checkpoint at ``path``, or None if none fits the state ``untrained``."""
+    leaves, structure = jax.tree.flatten(untrained)
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            found = [arrays[f"leaf_{index}"] for index in range(len(leaves))]
+            step, curve = int(arrays["step"]), arrays["curve"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(found, leaves, strict=True)):
+        return None
+    state = jax.tree.unflatten(structure, map(jnp.asarray, found))
+    return Checkpoint(step, state, curve)
+
+
+def train(
+    design: Design,
+    seeds: Sequence[int],
+    settings: Settings,
+    images: np.ndarray,
+    path: Path,
+    every: int,
+) -> Checkpoint:
+    """Train all runs, with a checkpoint at ``path`` every ``every`` steps, or resume from it."""
+    untrained = start(design, images.shape[-1], seeds)
+    now = load_checkpoint(path, untrained)
+    if now is None:
+        now = Checkpoint(0, untrained, np.zeros((0, len(seeds))))
+    keys, on_device = jnp.asarray(seeds), jnp.asarray(images)
+    while now.step < design.steps:
+        last = min(now.step + every, design.steps)
+        state, values = advance(
+            design, now.state, keys, settings, on_device, now.step, last - now.step
+        )
+        curve = np.concatenate([now.curve, np.asarray(values, float)[None]])
+        now = Checkpoint(last, state, curve)
+        save_checkpoint(path, now)
+    return now
