@@ -94,7 +94,7 @@ def test_membership():
     [
         (lambda: permutations.enumerate_permutations(10), ValueError, "n must be between 1 and 9"),
         (lambda: permutations.enumerate_permutations(0), ValueError, "n must be between 1 and 9"),
-        (lambda: permutations.identity(0), ValueError, "n must be at least 1, got 0"),
+        (lambda: permutations.identity(0), ValueError, "n must be an integer of at least 1, got 0"),
         (lambda: permutations.to_matrix([0, 0, 1]), ValueError, r"once, got \[0, 0, 1\]"),
         (lambda: permutations.to_matrix([0.0, 1.0]), TypeError, "perm must be an integer array"),
         (lambda: permutations.to_matrix([]), TypeError, "perm must be an integer array"),

@@ -20,9 +20,7 @@ MAX_ENUMERATION = 9
 
 def identity(n: int) -> jax.Array:
     """The permutation (0, 1, ..., n-1)."""
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}.")
-    return jnp.arange(n)
+    return jnp.arange(_checks.whole("n", n))
 
 
 def is_permutation(perm: ArrayLike) -> jax.Array:

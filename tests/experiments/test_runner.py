@@ -150,7 +150,7 @@ def test_an_existing_scheduler_is_used(tmp_path):
 def test_a_wrong_scheduler_or_number_of_workers_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"scheduler must be .* got 'nonsense://here'"):
         run(tmp_path, scheduler="nonsense://here")
-    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="workers must be an integer of at least 1, got 0"):
         run(tmp_path, workers=0)
 
 

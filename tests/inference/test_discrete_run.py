@@ -313,11 +313,11 @@ def test_a_relaxed_fit_can_be_the_start():
         ({"num_samples": 1}, "num_samples must be an integer of at least 2, got 1"),
         ({"learning_rate": -1.0}, "learning_rate must be positive, got -1.0"),
         ({"correction": "swor", "num_components": 3}, "more than one component, got 'swor'"),
-        ({"max_evaluations": 2.5}, "max_evaluations must be an integer of at least 1, got 2.5"),
+        ({"max_evaluations": 2.5}, "max_evaluations must be an integer, got 2.5"),
     ],
 )
 def test_bad_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         pv.fit(points(4, 0.5, 0), "sequential", **options)
 
 

@@ -121,7 +121,7 @@ def test_other_limits():
         solve_exact(ZEROS, method="no")
     with pytest.raises(ValueError, match=r"enumeration takes at most 2,000,000 .* 10 rows and 10"):
         solve_exact(np.zeros((10, 10)), method="enumeration")
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
         k_best(ZEROS, 0)
 
 

@@ -218,7 +218,7 @@ def test_impossible_densities_are_refused():
     ("options", "message"),
     [
         ({"num_populations": 1}, "num_populations must be at least 2, got 1"),
-        ({"num_particles": 0}, "num_particles must be at least 1, got 0"),
+        ({"num_particles": 0}, "num_particles must be an integer of at least 1, got 0"),
         ({"resample_below": 1.5}, "resample_below must be from 0 to 1, got 1.5"),
         ({"guide": "map"}, "guide must be 'auto' or 'uniform', got 'map'"),
     ],

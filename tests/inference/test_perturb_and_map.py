@@ -147,7 +147,7 @@ def test_a_fit_has_the_scale_and_no_evaluations_but_the_search():
         ({"noise": "cauchy"}, "noise must be 'gumbel' or 'gaussian', got 'cauchy'"),
         ({"scale": 0.0}, "scale must be positive or 'calibrated', got 0.0"),
         ({"scale": "auto"}, "scale must be positive or 'calibrated', got 'auto'"),
-        ({"num_draws": 0}, "num_draws must be at least 1, got 0"),
+        ({"num_draws": 0}, "num_draws must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_options(options, message):

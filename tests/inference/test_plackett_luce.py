@@ -116,7 +116,7 @@ def test_rankings_give_back_the_worths():
         ([[0.0, 1.0]], {}, r"rankings must be integers of shape \(K, L\)"),
         ([[0, 0, 1]], {}, "list an item once each"),
         ([[-1, -1]], {}, "rankings must list some items, got none"),
-        ([[0, 1]], {"num_items": 0}, "num_items must be at least 1, got 0"),
+        ([[0, 1]], {"num_items": 0}, "num_items must be an integer of at least 1, got 0"),
         ([[0, -1, 1]], {}, "have -1 at their ends only"),
         ([[0, 1, -2]], {}, "hold items from 0 to 1, or -1, got -2 to 1"),
         ([[0, 3]], {"num_items": 3}, "hold items from 0 to 2, or -1, got 0 to 3"),

@@ -243,7 +243,7 @@ def test_an_early_stop_is_said_and_bounds_still_hold(rng):
         ("sinkhorn", {"damping": 0.5}, "damping is an option of method 'bethe'"),
         ("bethe", {"damping": 1.0}, r"damping must be in \[0, 1\), got 1.0"),
         ("bethe", {"tol": 0.0}, "tol must be positive, got 0.0"),
-        ("bethe", {"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ("bethe", {"max_steps": 0}, "max_steps must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_options(method, options, message):

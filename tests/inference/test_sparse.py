@@ -290,8 +290,8 @@ def test_automatic_choice_prefers_exact_blocks_in_medium_problems(rng):
     ("options", "message"),
     [
         ({"max_size": 40}, "max_size must be in 0..24, got 40"),
-        ({"num_chains": 0}, "num_chains must be at least 1, got 0"),
-        ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
+        ({"num_chains": 0}, "num_chains must be an integer of at least 1, got 0"),
+        ({"num_steps": 0}, "num_steps must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_options_get_one_sentence(options, message):

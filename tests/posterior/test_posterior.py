@@ -82,7 +82,7 @@ def test_bad_fields_are_answered_in_one_sentence(fields, message):
     [
         (lambda p: Posterior.from_draws([[0]], shape=(1, 1), latents={"w": 1.0}), TypeError,
          "latents must be Latent objects"),
-        (lambda p: p.sample(0), ValueError, "num must be at least 1"),
+        (lambda p: p.sample(0), ValueError, "num must be an integer of at least 1"),
         (lambda p: p.top(1.5), TypeError, "k must be an integer"),
         (lambda p: p.log_prob([0, 1]), ValueError, r"perm must have shape \(..., 4\)"),
         (lambda p: p.log_prob([0, 1, 2, 4]), ValueError, "perm must hold columns 0 to 3"),

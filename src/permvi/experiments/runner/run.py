@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from permvi._checks import whole
 from permvi.experiments.results import Progress, Result
 from permvi.experiments.runner.study import Finished, Row, Store, Study, Task, opened
 
@@ -39,8 +40,7 @@ def run_study(
             them. 1 runs one task after the other.
         scheduler: Address of a Dask scheduler to use instead.
     """
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}.")
+    whole("workers", workers)
     tasks = study.tasks(size, seed)
     keys = {task.key: task for task in tasks}
     if len(keys) < len(tasks):
