@@ -17,7 +17,7 @@ SCORES = np.zeros((3, 3))
 
 # Every kind of place that takes a whole number, by a name that it has.
 PLACES = {
-    "num_steps of vi": lambda value: VIOptions(num_steps=value),
+    "num_steps of vi": lambda value: VIOptions.calibrated("rounding").replace(num_steps=value),
     "num_steps of sparse": lambda value: SparseOptions(num_steps=value),
     "num_steps of discrete": lambda value: DiscreteOptions(num_components=value),
     "num_restarts of map": lambda value: MapOptions(num_restarts=value),
@@ -36,7 +36,7 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_whole_numbers_are_checked_in_one_way(place):
     call = PLACES[place]
-    with pytest.raises(TypeError, match="must be an integer, got 1.5"):
+    with pytest.raises(TypeError, match=r"must be an integer, got 1\.5"):
         call(1.5)
     with pytest.raises(TypeError, match="must be an integer, got True"):
         call(True)
