@@ -15,7 +15,11 @@ from permvi._methods.settled import settled
 from permvi._task import Task, prepare
 from permvi.models import CallableModel, Model, fingerprint
 from permvi.models.callables import Input
-from permvi.posterior import Posterior
+from permvi.models.protocol import optional
+from permvi.posterior import Latent, Posterior
+
+# Draws of permutations behind the moments of latents that a model has integrated out.
+_NUM_DRAWS = 4000
 
 
 class FitWarning(UserWarning):
@@ -119,7 +123,10 @@ def fit_many(
 def _context(
     task: Task, method: str, seed: int, options: Mapping[str, Any], progress: Progress | None
 ) -> tuple[str, Context]:
-    name = auto.choose(task) if method == methods.AUTO else method
+    name = method
+    if method == methods.AUTO:
+        name = auto.choose(task)
+        options = {**auto.options_of(task, name), **options}
     methods.check_options(name, options)
     return name, Context(name, seed, options, progress or silent)
 
@@ -154,8 +161,13 @@ def _complete(
     posterior: Posterior, task: Task, context: Context, requested: str, seconds: float
 ) -> Posterior:
     """The posterior with all that does not depend on the method."""
+    evidence = posterior.log_evidence
+    if evidence is not None:
+        evidence += optional(task.model, "log_constant") or 0.0
     return dataclasses.replace(
         posterior,
+        log_evidence=evidence,
+        latents={**posterior.latents, **_integrated(posterior, task, context.seed)},
         labels=task.labels,
         method=context.method,
         settings={"requested": requested, **_plain(context.options)},
@@ -163,6 +175,15 @@ def _complete(
         fingerprint=fingerprint(task.model),
         seconds=seconds,
     )
+
+
+def _integrated(posterior: Posterior, task: Task, seed: int) -> dict[str, Latent]:
+    """The latents that the model has integrated out, from draws of the posterior."""
+    moments = optional(task.model, "integrated_latents")
+    if moments is None:
+        return {}
+    draws = posterior.sample(_NUM_DRAWS, seed)
+    return {name: Latent(np.array(m), np.array(sd)) for name, (m, sd) in moments(draws).items()}
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

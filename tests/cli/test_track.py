@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 import permvi as pv
-from permvi._cli.tracking import link_gaps
+from permvi.models.tracks import link_gaps
 from tests.cli import oracle
 from tests.cli.pages import check_page
 

@@ -4,9 +4,11 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unicodedata import category
 
-from permvi.experiments.results import Report
+if TYPE_CHECKING:
+    from permvi._methods.context import Progress
 
 _WIDTH_IN_A_PIPE = 130
 # So wide that no row takes a second line.
@@ -14,19 +16,24 @@ _NO_LIMIT = 100_000
 
 
 @contextlib.contextmanager
-def progress(*, quiet: bool) -> Iterator[Report]:
-    """A bar on standard error while the block runs, and nothing where that is not a terminal."""
+def progress(*, quiet: bool) -> Iterator["Progress"]:
+    """Show a progress bar on standard error while the block runs, if that is a terminal."""
     if quiet or not sys.stderr.isatty():
-        yield lambda what, done, total: None
+        yield silent
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with bars.Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, total: bar.update(
             task, description=what, completed=done, total=total
         )
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Show no progress."""
+    del what, done, total
 
 
 def table(

@@ -1,5 +1,8 @@
 """Method "auto": exact where that is affordable, else the best general method there is."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from permvi._methods import exact, sparse
 from permvi._task import Task
 from permvi.inference.partial import is_partial
@@ -14,11 +17,11 @@ _MAX_EXACT = 500
 def choose(task: Task) -> str:
     """The name of the method for a task.
 
-    Exact where that takes seconds; families with exact probabilities up to 64 items; beyond that
-    the sparse method where most pairs are forbidden (it is exact in small blocks, too), relaxed
-    families, or chains where the density is not known between permutations or items may stay
-    unmatched. Other latents take a relaxed family, those of shared dynamics the method that
-    integrates them out.
+    Exact where that takes seconds; else the model's own `auto_method` if it has one. Families with
+    exact probabilities up to 64 items; beyond that the sparse method where most pairs are forbidden
+    (it is exact in small blocks, too), relaxed families, or chains where the density is not known
+    between permutations or items may stay unmatched. Other latents take a relaxed family, those of
+    shared dynamics the method that integrates them out.
 
     Raises:
         ValueError: There is none.
@@ -31,6 +34,9 @@ def choose(task: Task) -> str:
         return "sparse"
     if exact.affordable(task):
         return "exact"
+    preferred = optional(task.model, "auto_method")
+    if preferred is not None:
+        return str(preferred[0])
     if few_candidates:
         return "sparse"
     relaxed = problem.log_density is not None
@@ -44,3 +50,9 @@ def choose(task: Task) -> str:
     if problem.num_sites * max(problem.shape) <= _MAX_SEQUENTIAL:
         return "sequential"
     return "rounding" if relaxed and not is_partial(problem) else "mcmc"
+
+
+def options_of(task: Task, name: str) -> Mapping[str, Any]:
+    """The options that the model's `auto_method` has for the method that was chosen."""
+    preferred = optional(task.model, "auto_method")
+    return {} if preferred is None or preferred[0] != name else dict(preferred[1])

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from permvi.inference.exact.duality import best_matching
+from permvi._assignment.duality import best_matching
 from permvi.inference.exact.problem import LogWeights, build_weights
 from permvi.inference.problem import Problem
 

@@ -4,8 +4,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from permvi._assignment.duality import best_matching
 from permvi._choices import one_of
-from permvi.inference.exact.duality import best_matching
 from permvi.posterior.marginals import Marginals
 
 Loss = Literal["hamming", "footrule"]

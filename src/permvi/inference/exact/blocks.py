@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from permvi.inference.exact.duality import best_matching, reduce_by_prices, residual_graph
+from permvi._assignment.duality import best_matching, reduce_by_prices, residual_graph
 from permvi.inference.exact.problem import LogWeights
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from permvi._assignment.duality import best_matching, reduce_by_prices, residual_graph
 from permvi.inference.exact.blocks import decompose
-from permvi.inference.exact.duality import best_matching, reduce_by_prices, residual_graph
 from permvi.inference.exact.problem import LogWeights, build_weights, positive_int
 
 

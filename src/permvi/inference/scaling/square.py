@@ -11,7 +11,7 @@ Where rows and columns may stay unmatched, the square has n + m rows and every p
 belongs to m! permutations of its own weight, see `permvi.inference.partial.complete`.
 
 Scores are reduced by the prices of the
-best matching (see `permvi.inference.exact.duality`): none is positive, the best matching has log
+best matching (see `permvi._assignment.duality`): none is positive, the best matching has log
 weight zero, and nothing overflows in float32.
 """
 
