@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from permvi._cli import options, running, terminal
+from permvi._cli import options, results, terminal
 from permvi._methods import registry as methods
 
 if TYPE_CHECKING:
@@ -67,16 +67,15 @@ def rank(
     options.check_outputs(written)
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
-        from permvi._cli import results
         from permvi._cli.rank_files import read_rankings
 
         model = read_rankings(rankings, as_ranks=ranks, others_below=others_below)
         asked = {"input": str(rankings), "ranks": ranks, "others_below": others_below}
         progress("computing", 0, 1)
-        posterior = running.fit(model, method, seed, progress, asked)
+        posterior = results.fit(model, method, seed, progress, asked)
         items = ranked_items(posterior, log_worths(model), level)
         progress("writing", 0, 1)
-        running.write(posterior, level, {**written, "csv": None})
+        results.write(posterior, level, {**written, "csv": None})
         if csv_file is not None:
             results.write_csv(csv_file, [item._asdict() for item in items])
     if as_json:
@@ -84,7 +83,7 @@ def rank(
     elif not quiet:
         show(posterior, items, level)
     if strict:
-        running.exit_unless_trusted(posterior.diagnostics.verdict, posterior.diagnostics.reasons[0])
+        results.exit_unless_trusted(posterior.diagnostics.verdict, posterior.diagnostics.reasons[0])
 
 
 class RankedItem(NamedTuple):
@@ -131,8 +130,6 @@ def ranked_items(
     """All items, best first."""
     import numpy as np
 
-    from permvi._cli import results
-
     names, _ = results.names_of(posterior)
     draws = posterior.sample(_NUM_DRAWS, posterior.seed or 0)
     order = np.argsort(posterior.expected_loss("footrule").perm)
@@ -163,8 +160,6 @@ def as_object(
     posterior: "Posterior", items: Sequence[RankedItem], level: float
 ) -> Mapping[str, Any]:
     """The whole result as one JSON object."""
-    from permvi._cli import results
-
     theta = posterior.latents["theta"]
     return {
         **results.verdict_of(posterior),
@@ -176,8 +171,6 @@ def as_object(
 
 def show(posterior: "Posterior", items: Sequence[RankedItem], level: float) -> None:
     """Print the items in their order, then the verdict."""
-    from permvi._cli import results
-
     with_worth = items[0].log_worth is not None
     terminal.table(
         "In which order?",

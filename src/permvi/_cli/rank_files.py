@@ -5,10 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi._cli.csv_numbers import Numbers
-from permvi._cli.csv_records import read_records
-from permvi._cli.csv_rows import Row, at, check_width, read_rows
-from permvi._cli.csv_tables import check_header, check_names
+from permvi._cli.csv_cells import (
+    Numbers,
+    Row,
+    at,
+    check_header,
+    check_names,
+    check_width,
+    read_rows,
+)
+from permvi._cli.csv_tables import read_records
 from permvi.models import Rankings
 from permvi.models.rankings import Unranked, order_by_rank
 
@@ -127,22 +133,22 @@ class _Columns(NamedTuple):
 
     header: Row
     first: int
-    count: int | None
+    counts: int | None
 
     @property
     def items(self) -> list[int]:
         """The positions of the cells that hold items or ranks."""
-        return [k for k in range(self.first, len(self.header.cells)) if k != self.count]
+        return [k for k in range(self.first, len(self.header.cells)) if k != self.counts]
 
 
 def _columns(header: Row) -> _Columns:
     names = [cell.strip().lower() for cell in header.cells]
-    count = next((k for k, name in enumerate(names) if name in _COUNTS), None)
-    return _Columns(header, int(names[0] in _JUDGES), count)
+    counts = next((k for k, name in enumerate(names) if name in _COUNTS), None)
+    return _Columns(header, int(names[0] in _JUDGES), counts)
 
 
 def _count(path: Path, separator: str, columns: _Columns, row: Row) -> float:
-    k = columns.count
+    k = columns.counts
     if k is None:
         return 1.0
     count = np.nan

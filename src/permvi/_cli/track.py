@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import options, running, terminal
+from permvi._cli import options, results, terminal
 from permvi._methods import registry as methods
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ def track(
         raise ValueError(f"--lost must be a probability between 0 and 1, got {lost:g}.")
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
-        from permvi._cli import results
         from permvi._cli.track_files import read_frames
         from permvi.models import Tracks
 
@@ -122,7 +121,7 @@ def track(
         for k, step in enumerate(model.steps):
             progress("computing", k, len(model.steps))
             between = {**asked, "frames": list(model.names[k : k + 2])}
-            posteriors.append(running.fit(step, method, seed, terminal.silent, between))
+            posteriors.append(results.fit(step, method, seed, terminal.silent, between))
         linked = model.link(posteriors)
         rows, verdict = linked.rows(), verdict_of(model, posteriors)
         progress("writing", 0, 1)
@@ -130,7 +129,7 @@ def track(
         if csv_file is not None:
             results.write_csv(csv_file, rows)
         if plot is not None:
-            running.save_figure(draw(linked), plot)
+            results.save_figure(draw(linked), plot)
     if as_json:
         results.print_object(
             {
@@ -145,7 +144,7 @@ def track(
     elif not quiet:
         show(linked, verdict)
     if strict:
-        running.exit_unless_trusted(verdict["verdict"], verdict["reasons"][0])
+        results.exit_unless_trusted(verdict["verdict"], verdict["reasons"][0])
 
 
 def _write_steps(
@@ -155,10 +154,10 @@ def _write_steps(
     for k, posterior in enumerate(posteriors):
         part = None if len(posteriors) == 1 else str(k + 1)
         if save is not None:
-            posterior.save(running.part_of(save, part))
+            posterior.save(results.part_of(save, part))
         if report is not None:
             title = f"Points of frame {model.names[k + 1]} in frame {model.names[k]}"
-            posterior.report(running.part_of(report, part), title=title)
+            posterior.report(results.part_of(report, part), title=title)
 
 
 def tracks_of(linked: "LinkedTracks") -> list[dict[str, Any]]:
@@ -193,7 +192,10 @@ def verdict_of(model: "Tracks", posteriors: Sequence["Posterior"]) -> dict[str, 
     ]
     factor = min(model.left_out)
     if factor < _WORTH_SAYING:
-        said.append(f"links that lower the probability of a matching {factor:g} times are left out")
+        said.append(
+            f"links are dropped if their best matching is {factor:g} times less probable than the "
+            "best overall"
+        )
     evidence = [posterior.log_evidence for posterior in posteriors]
     kinds = {str(posterior.log_evidence_kind) for posterior in posteriors}
     known = len(kinds) == 1 and None not in evidence
@@ -208,8 +210,6 @@ def verdict_of(model: "Tracks", posteriors: Sequence["Posterior"]) -> dict[str, 
 
 def show(linked: "LinkedTracks", verdict: dict[str, Any]) -> None:
     """Print the tracks, the least certain links and the verdict."""
-    from permvi._cli import results
-
     terminal.table(
         "Tracks; p is the probability that all of its links are right",
         [">track", "frames", ">points", ">p", "points"],

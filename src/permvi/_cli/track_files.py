@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi._cli.csv_numbers import is_number
-from permvi._cli.csv_records import read_records
+from permvi._cli.csv_cells import is_number
+from permvi._cli.csv_tables import read_records
 from permvi.models.tracks import COLUMNS
 
 _FRAME, _ID = "frame", "id"

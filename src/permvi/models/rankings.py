@@ -100,7 +100,7 @@ class Rankings:
     log_weights: Any
     grid: Any
     table: Any
-    unranked: str
+    unranked: Unranked
     labels: Labels
 
     def __init__(
@@ -110,7 +110,8 @@ class Rankings:
         counts: Any = None,
         unranked: Unranked = "absent",
     ) -> None:
-        self.unranked = one_of("unranked", unranked, get_args(Unranked))
+        one_of("unranked", unranked, get_args(Unranked))
+        self.unranked = unranked
         names, lists = _numbered("orders", orders, items)
         times = _counts("counts", counts, len(lists))
         kept = [r for r, listed in enumerate(lists) if listed and times[r] > 0]

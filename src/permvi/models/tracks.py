@@ -359,7 +359,7 @@ def _frames(frames: Any) -> tuple[np.ndarray, ...]:
         raise TypeError(f"frames must be a sequence of arrays of points, got {frames!r:.60}.")
     if len(frames) < 2:
         raise ValueError(f"frames must hold two frames or more, got {len(frames)}.")
-    checked = []
+    checked: list[np.ndarray] = []
     for t, points in enumerate(frames):
         name = f"frames[{t}]"
         array = _arguments.finite(name, _arguments.real(name, points, (2,)))
