@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import permvi
 from permvi import cli
-from permvi._cli import bench, terminal
+from permvi._cli import studies, terminal
 from permvi.experiments import registry
 from permvi.experiments.results import Result, summary_row
 
@@ -212,7 +212,7 @@ def test_bench_writes_json_and_shows_targets(run, tmp_path, monkeypatch):
         report("imports", 0, 1)
         return [row]
 
-    monkeypatch.setattr(bench.load_benchmarks(), "run", fake)
+    monkeypatch.setattr(studies.load_benchmarks(), "run", fake)
     file = tmp_path / "new" / "bench.json"
     result = run("bench", "--json", file, "--quick", "--only", "imports")
     assert result.exit_code == 0
@@ -223,8 +223,8 @@ def test_bench_writes_json_and_shows_targets(run, tmp_path, monkeypatch):
 
 
 def test_bench_says_what_an_installed_wheel_lacks(run, tmp_path, monkeypatch):
-    installed = tmp_path / "lib" / "site-packages" / "permvi" / "_cli" / "bench.py"
-    monkeypatch.setattr(bench, "__file__", str(installed))
+    installed = tmp_path / "lib" / "site-packages" / "permvi" / "_cli" / "studies.py"
+    monkeypatch.setattr(studies, "__file__", str(installed))
     result = run("bench")
     assert result.exit_code == 2
     assert result.stderr.startswith("permvi: permvi bench needs the benchmarks folder")

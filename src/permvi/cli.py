@@ -1,4 +1,4 @@
-"""The command line. A command is a function in ``permvi._cli`` and a line below."""
+"""The command line. Each command is a function in ``permvi._cli``, listed in `_COMMANDS`."""
 
 import os
 import signal
@@ -9,40 +9,38 @@ import typer
 from typer.core import TyperGroup
 
 from permvi._cli import terminal
-from permvi._cli.bench import bench
-from permvi._cli.demo import demo
 from permvi._cli.identify import identify
 from permvi._cli.match import match
 from permvi._cli.methods import methods
 from permvi._cli.rank import rank
 from permvi._cli.report import report
-from permvi._cli.reproduce import reproduce
+from permvi._cli.studies import bench, demo, reproduce
 from permvi._cli.track import track
 from permvi._version import __version__
 
 _COMMANDS = (match, rank, track, identify, report, methods, demo, reproduce, bench)
 
-# What shells report of a program that a signal has ended.
+# The exit status that shells report for a program ended by a signal.
 _INTERRUPTED = 128 + signal.SIGINT
 
 
 class _InterruptedError(Exception):
-    """The user pressed Ctrl-C; Typer would answer a KeyboardInterrupt in its own words."""
+    """The user pressed Ctrl-C. Typer would print its own message for a KeyboardInterrupt."""
 
 
 class _OneLineErrors(TyperGroup):
-    """Answers a mistake of the user with one line on standard error and exit status 2."""
+    """Prints errors in the input as one line on standard error and exits with status 2."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run, and exit unless the caller has switched Typer's ``standalone_mode`` off."""
+        """Run the command line, and exit unless Typer's ``standalone_mode`` is off."""
         if not kwargs.get("standalone_mode", True) or os.environ.get("PERMVI_TRACEBACK"):
             return super().main(*args, **kwargs)
         try:
             status = super().main(*args, **(kwargs | {"standalone_mode": False}))
-            # Or a closed pipe would come up when Python exits, where nobody can answer it.
+            # Raises here if the pipe is closed, not when Python exits and it cannot be caught.
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes once more at its end: into nothing.
+            # Python flushes again when it exits; send that to the null device.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = 1
         except (_InterruptedError, KeyboardInterrupt):
@@ -58,7 +56,7 @@ class _OneLineErrors(TyperGroup):
         sys.exit(status)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command and mark an interrupt as ours."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -66,10 +64,10 @@ class _OneLineErrors(TyperGroup):
 
 
 def _message(error: Exception) -> str | None:
-    """What to tell the user about an error of theirs, or None if it is ours."""
-    # Typer's own errors have no base class that all of its releases export.
+    """Return the message for an error in the input, or None for a bug in permvi."""
+    # Typer's errors have no base class that all of its releases export.
     if hasattr(error, "format_message"):
-        # Empty when there were no arguments at all and the help has been printed instead.
+        # Empty if there were no arguments and the help has been printed instead.
         message = error.format_message().rstrip(".")
         return message and f"{message} (see permvi --help)."
     if isinstance(error, ValueError | TypeError | OSError):
@@ -86,7 +84,7 @@ def _print_version(value: bool) -> None:  # noqa: FBT001 (Typer passes the optio
 app = typer.Typer(
     cls=_OneLineErrors,
     no_args_is_help=True,
-    epilog="Set PERMVI_TRACEBACK=1 to see where an error comes from.",
+    epilog="Set PERMVI_TRACEBACK=1 to see the traceback of an error.",
 )
 
 
@@ -100,7 +98,7 @@ def _permvi(
         ),
     ] = False,
 ) -> None:
-    """Bayesian inference over permutations: who matches whom, with probabilities."""
+    """Bayesian inference over permutations: matchings, orders and identities with probabilities."""
     del version
 
 

@@ -1,4 +1,4 @@
-"""Matchings by brute force, with plain products of what pairs count."""
+"""Matchings by brute force: products of the weights of their pairs."""
 
 import itertools
 import math
@@ -7,13 +7,13 @@ import numpy as np
 
 
 def probabilities(pairs, items=None, labels=None, known=None):
-    """What every matching of n items with m labels has of the total.
+    """The probabilities of all matchings of n items with m labels, and their total weight.
 
     Args:
-        pairs: (n, m) what each pair counts, 0 for forbidden ones.
-        items: (n,) what an unmatched item counts; None if only a surplus may stay alone.
-        labels: (m,) the same for labels; None likewise.
-        known: Pairs (i, j) that are certain.
+        pairs: (n, m) weights of pairs, 0 for forbidden ones.
+        items: (n,) weights of unmatched items; None if only a surplus of items may stay unmatched.
+        labels: (m,) weights of unused labels; None if only a surplus of labels may stay unused.
+        known: Known pairs (i, j).
 
     Returns:
         A dictionary {tuple of labels' numbers, -1 for unmatched: probability}, and the total.

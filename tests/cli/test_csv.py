@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from permvi._cli.csv_pairs import read_list, read_pairs
-from permvi._cli.csv_tables import TRUTH, read_table
+from permvi._cli.csv_tables import TRUTH, read_list, read_pairs, read_table
 
 PLAIN = "item,x,y\na,1.5,-2\nb,,3e2\n"
 VALUES = [[1.5, -2.0], [np.nan, 300.0]]

@@ -8,9 +8,8 @@ import pytest
 from scipy.stats import norm
 
 import permvi as pv
-from permvi._cli.connectomes import read_canonical
-from permvi._cli.identification import Positions, identification
-from permvi._cli.recordings import read_recordings
+from permvi._cli.identify_files import read_canonical, read_recordings
+from permvi._cli.identify_inputs import Positions, identification
 from permvi.experiments._worms import simulate_worms
 from tests.cli.pages import check_page
 
@@ -279,7 +278,7 @@ def test_files_may_speak_of_worms_that_are_not_asked_for(identify, files):
     result = identify(["left"], "--known", files["known"])
     assert result.exit_code == 0
     assert result.stderr == (
-        f"permvi: {files['known']}: 4 rows are left out, of worms without a recording here: "
+        f"permvi: {files['known']}: 4 rows are ignored because their worms have no recording: "
         "right.\n"
     )
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 import permvi as pv
-from permvi._cli.tracking import link_gaps
+from permvi.models.tracks import link_gaps
 from tests.cli import oracle
 from tests.cli.pages import check_page
 
@@ -159,7 +159,7 @@ POINTS = "frame,id,x,y\n1,a,0,0\n2,b,0,0\n"
         ("frame,track\n1,0\n2,0\n", [], "expected coordinates with other names than the output"),
         (POINTS, ["--sd", 0], "--sd must be positive, got 0"),
         (POINTS, ["--sd", "1,2,3"], "--sd must be one number or one for each of 2 coordinates"),
-        (POINTS, ["--sd", "x"], "--sd must be a number or numbers with commas between, got 'x'"),
+        (POINTS, ["--sd", "x"], "--sd must be a number or numbers separated by commas, got 'x'"),
         (POINTS, ["--new", -1], "--new must be positive, got -1"),
         (POINTS, ["--lost", 1], "--lost must be a probability between 0 and 1, got 1"),
         (POINTS, ["--method", "exat"], "did you mean 'exact'?"),

@@ -1,1 +1,1 @@
-"""The commands of ``permvi``, one module each; heavy libraries load when a command runs."""
+"""The commands of ``permvi``. Heavy libraries are imported when a command runs."""

@@ -1,15 +1,24 @@
-"""Tables with names for rows and columns from CSV files; mistakes are answered with their place."""
+"""Tables, lists of pairs and records from CSV files, with names for rows and columns."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from permvi._cli.csv_numbers import NO_WORDS, Numbers, is_number
-from permvi._cli.csv_rows import Row, at, check_width, read_rows
+from permvi._cli.csv_cells import (
+    NO_WORDS,
+    Numbers,
+    Row,
+    at,
+    check_finite,
+    check_header,
+    check_names,
+    check_width,
+    read_rows,
+)
 
 TRUTH: Mapping[str, float] = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
@@ -20,11 +29,11 @@ class Table:
 
     Attributes:
         path: The file they came from.
-        rows: (n,) names, all different.
-        cols: (m,) likewise.
-        values: (n, m), NaN where a cell is empty.
-        lines: (n,) the line of the file that each row starts on, None if it is a list of pairs.
-        fields: (m,) the position of each column in the file, from 1, likewise.
+        rows: (n,) distinct names.
+        cols: (m,) distinct names.
+        values: (n, m), NaN for empty cells.
+        lines: (n,) the line of the file on which each row starts, None for a list of pairs.
+        fields: (m,) the position of each column in the file, from 1; None for a list of pairs.
     """
 
     path: Path
@@ -35,19 +44,19 @@ class Table:
     fields: tuple[int, ...] | None = None
 
     def place(self, row: int, col: int) -> str:
-        """Where in the file a value is, in words."""
+        """Describe where in the file a value is, for an error message."""
         if self.lines is None or self.fields is None:
             return f"{self.row_place(row)} and {self.cols[col]!r:.60}"
         return at(self.path, self.lines[row], self.fields[col], self.cols[col])
 
     def row_place(self, row: int) -> str:
-        """Where in the file a row is, in words."""
+        """Describe where in the file a row is, for an error message."""
         if self.lines is None:
             return f"{self.path}, {self.rows[row]!r:.60}"
         return at(self.path, self.lines[row])
 
     def take(self, rows: Sequence[int], cols: Sequence[int]) -> Self:
-        """Some of the rows and columns, in this order."""
+        """Select rows and columns, in the given order."""
         return dataclasses.replace(
             self,
             rows=tuple(self.rows[i] for i in rows),
@@ -58,10 +67,10 @@ class Table:
         )
 
     def aligned(self, rows: Sequence[str], cols: Sequence[str]) -> Self:
-        """The same table with its rows and columns in the order of these names.
+        """Sort rows and columns into the order of the given names.
 
         Raises:
-            ValueError: Names are missing, or there are others.
+            ValueError: A name is missing, or the table has other names.
         """
         return self.take(
             self._positions("row", self.rows, rows), self._positions("column", self.cols, cols)
@@ -81,26 +90,26 @@ class Table:
 
 
 def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
-    """A table with names in its header and first column.
+    """Read a table with names in its header and first column.
 
-    Decimal commas are read where another character separates the cells. Infinities are numbers,
-    empty cells are NaN in the result, and "nan" itself is refused since nobody knows what it means.
-    The first cell of the header may hold anything or be left out.
+    Decimal commas are read if commas do not separate the cells. Infinities are numbers and empty
+    cells are NaN in the result; the text "nan" is refused because its meaning is not clear. The
+    first cell of the header may hold anything or be left out.
 
     Args:
         path: The file.
-        words: Text that stands for a number, in lower case.
+        words: Numbers of words such as "true", in lower case.
 
     Raises:
-        ValueError: There is no header, names repeat or are missing, a row has too many or too few
-            cells, or a cell is no number; the message has the line and the column.
+        ValueError: There is no header, a name is repeated or missing, a row has too many or too few
+            cells, or a cell is not a number; the message names the line and the column.
         OSError: The file cannot be read.
     """
     separator, rows = read_rows(path)
     header = next(rows)
     first = next(rows, None)
     if first is None:
-        raise ValueError(f"{path}: expected a header and rows, got one line only.")
+        raise _no_rows(path)
     width = len(first.cells)
     if len(header.cells) == width - 1:
         header = header._replace(cells=["", *header.cells])
@@ -128,29 +137,182 @@ def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
     )
 
 
-def check_header(path: Path, header: Row) -> None:
-    """Refuse what looks like a row of numbers: a table without a header would lose that row."""
-    corner, *names = header.cells
-    if not names or not all(is_number(name) for name in names):
-        return
-    # Whole numbers below a name are the names of columns that somebody counted.
-    if is_number(corner) or not all(name.strip().lstrip("-").isdecimal() for name in names):
-        raise ValueError(
-            f"{at(path, header.line)}: expected a header with the names of the columns, got the "
-            f"numbers {', '.join(header.cells)!r:.40}."
-        )
+class Pair(NamedTuple):
+    """An item and a label, and the line that names them."""
+
+    line: int
+    item: str
+    label: str
 
 
-def check_names(path: Path, cells: Sequence[tuple[int, int, str]]) -> tuple[str, ...]:
-    """Names from (line, column, text), all there and all different."""
-    seen: dict[str, str] = {}
-    for line, column, text in cells:
-        name, place = text.strip(), at(path, line, column)
-        if not name:
-            raise ValueError(f"{place}: expected a name, got an empty cell.")
-        if name in seen:
+def read_pairs(path: Path) -> list[Pair]:
+    """Read pairs of an item and a label below a header of two columns with any names.
+
+    Raises:
+        ValueError: A row does not have two cells, or one of them is empty.
+        OSError: The file cannot be read.
+    """
+    rows = _named_rows(path, read_rows(path).rows, 2, "an item and a label")
+    next(rows)
+    return [Pair(line, *(cell.strip() for cell in cells)) for line, cells in rows]
+
+
+def read_list(path: Path) -> Table:
+    """Read a table in long form: a header, then rows of an item, a label and a number.
+
+    Items and labels are numbered in the order in which they are first named. Pairs that are not
+    listed are NaN in the result, like empty cells.
+
+    Raises:
+        ValueError: A row does not have three cells, a cell is not a number, or a pair is repeated;
+            the message names the line.
+        OSError: The file cannot be read.
+    """
+    separator, rows = read_rows(path)
+    rows = _named_rows(path, rows, 3, "an item, a label and a number")
+    header = next(rows)
+    check_header(path, header)
+    numbers = Numbers(path, separator, header.cells, skip=2)
+    items: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    found: dict[tuple[int, int], float] = {}
+    for row in rows:
+        item, label, _ = (cell.strip() for cell in row.cells)
+        pair = items.setdefault(item, len(items)), labels.setdefault(label, len(labels))
+        if pair in found:
             raise ValueError(
-                f"{place}: expected a new name, got {name!r:.60} as in {seen[name]} before."
+                f"{at(path, row.line)}: expected a new pair, got {item!r:.60} and {label!r:.60} "
+                "again."
             )
-        seen[name] = f"line {line}, column {column}"
-    return tuple(seen)
+        found[pair] = float(numbers.of(row)[0])
+    if not found:
+        raise _no_rows(path)
+    values = np.full((len(items), len(labels)), np.nan)
+    values[tuple(np.transpose(list(found)))] = list(found.values())
+    return Table(path, tuple(items), tuple(labels), values)
+
+
+def _named_rows(path: Path, rows: Iterator[Row], width: int, expected: str) -> Iterator[Row]:
+    """Yield the rows; raise if one has not ``width`` cells or no names in its first two."""
+    for row in rows:
+        named = all(cell.strip() for cell in row.cells[:2])
+        if len(row.cells) != width or not named:
+            raise ValueError(
+                f"{at(path, row.line)}: expected {expected}, got {len(row.cells)} cells: "
+                f"{', '.join(row.cells)!r:.60}."
+            )
+        yield row
+
+
+class Record(NamedTuple):
+    """One row of a file of records.
+
+    Attributes:
+        line: The line on which it starts.
+        names: Its names by column; optional columns may be missing.
+        values: Its numbers, all finite.
+    """
+
+    line: int
+    names: Mapping[str, str]
+    values: np.ndarray
+
+
+class Records(NamedTuple):
+    """The rows of a file of records.
+
+    Attributes:
+        path: The file.
+        columns: The names of the columns of numbers.
+        rows: Its records.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: list[Record]
+
+    def at(self, record: Record) -> str:
+        """Describe where a record is, for an error message."""
+        return at(self.path, record.line)
+
+
+def read_records(
+    path: Path,
+    names: Sequence[str],
+    *,
+    optional: Sequence[str] = (),
+    numbers: tuple[int, int] = (0, 0),
+) -> Records:
+    """Read records: columns of names in a fixed order, then columns of numbers.
+
+    The header has to name the columns of names, in upper or lower case.
+
+    Args:
+        path: The file.
+        names: The columns of names.
+        optional: Those of them that may be missing.
+        numbers: The smallest and the largest number of columns of numbers.
+
+    Raises:
+        ValueError: The header is another one, a row has too many or too few cells, a name is
+            missing, or a cell is not a finite number; the message names the line.
+        OSError: The file cannot be read.
+    """
+    separator, rows = read_rows(path)
+    header = next(rows)
+    cells = [cell.strip() for cell in header.cells]
+    given = _columns_of_names(cells, names, optional)
+    least, most = numbers
+    if given is None or not least <= len(cells) - len(given) <= most:
+        raise ValueError(
+            f"{at(path, header.line)}: expected the columns {_wanted(names, optional, numbers)}, "
+            f"got {', '.join(cells)!r:.60}."
+        )
+    numbered = enumerate(cells[len(given) :], len(given) + 1)
+    columns = check_names(path, [(header.line, k, cell) for k, cell in numbered])
+    reader = Numbers(path, separator, header.cells, skip=len(given))
+    found = [_record(path, row, cells, given, reader) for row in rows]
+    if not found:
+        raise _no_rows(path)
+    return Records(path, columns, found)
+
+
+def _columns_of_names(
+    header: Sequence[str], names: Sequence[str], optional: Sequence[str]
+) -> list[str] | None:
+    """Return the columns of names that a header starts with, None if a required one is missing."""
+    given: list[str] = []
+    for name in names:
+        if len(given) < len(header) and header[len(given)].lower() == name:
+            given.append(name)
+        elif name not in optional:
+            return None
+    return given
+
+
+def _wanted(names: Sequence[str], optional: Sequence[str], numbers: tuple[int, int]) -> str:
+    words = [f"{name} (may be left out)" if name in optional else name for name in names]
+    least, most = numbers
+    if most:
+        count = f"{least}" if least == most else f"{least} to {most}"
+        words.append(f"{count} of numbers")
+    return ", ".join(words)
+
+
+def _record(
+    path: Path, row: Row, header: Sequence[str], given: Sequence[str], reader: Numbers
+) -> Record:
+    check_width(path, row, len(header))
+    names = dict(zip(given, (cell.strip() for cell in row.cells), strict=False))
+    for k, (column, name) in enumerate(names.items(), 1):
+        if not name:
+            raise ValueError(
+                f"{at(path, row.line, k, column)}: expected a name, got an empty cell."
+            )
+    values = reader.of(row)
+    check_finite(path, row, header, values)
+    return Record(row.line, names, values)
+
+
+def _no_rows(path: Path) -> ValueError:
+    return ValueError(f"{path}: expected a header and rows, got one line only.")

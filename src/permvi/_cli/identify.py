@@ -1,16 +1,16 @@
-"""``permvi identify``: which recorded neuron is which, from files."""
+"""``permvi identify``: the identities of recorded neurons, from files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from permvi._cli import options, running, terminal
-from permvi._cli.kinds import CELEGANS
+from permvi._cli import options, results, terminal
+from permvi._cli.options import CELEGANS
 from permvi.inference import registry as methods
 
 if TYPE_CHECKING:
-    from permvi._cli.identification import Positions
+    from permvi._cli.identify_inputs import Positions
 
 _COLLAPSED = "collapsed"
 
@@ -20,8 +20,9 @@ def identify(
         list[Path],
         typer.Argument(
             metavar="RECORDING",
-            help="One file for each worm. CSV: time down, neurons across, their names in the "
-            "header; NPZ or NPY: array activity (time, neurons), in NPZ perhaps labels.",
+            help="One file for each worm. CSV: a row for each time step, a column for each neuron "
+            "with its name in the header. NPZ or NPY: array activity (time, neurons); in NPZ "
+            "optionally labels.",
         ),
     ],
     *,
@@ -29,39 +30,40 @@ def identify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV: worm (name of its file without the ending; may be left out if there is one "
-            "worm), neuron, one to three coordinates, the first along the body.",
+            help="CSV: worm (name of its file without the ending; may be left out if there is only "
+            "one), neuron, one to three coordinates, the first along the body.",
         ),
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
             metavar="NU",
-            help="With --positions: identities are closer than this along the body, or impossible.",
+            help="With --positions: identities further away than this along the body are "
+            "impossible.",
         ),
     ] = None,
     position_sd: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBERS",
-            help="With --positions: standard deviation of positions around the canonical ones, one "
-            "number, or one for each coordinate with commas between them.",
+            help="With --positions: standard deviation of positions around the canonical ones: one "
+            "number, or one for each coordinate, separated by commas.",
         ),
     ] = None,
     known: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV of neurons that are known: worm (may be left out if there is one), neuron, "
-            "identity.",
+            help="CSV list of known identities: worm (may be left out if there is only one), "
+            "neuron, identity.",
         ),
     ] = None,
     connectome: Annotated[
         str,
         typer.Option(
             metavar=f"{CELEGANS}|FILE",
-            help="Who may be connected: the built-in connectome, or CSV: a square table of "
-            "canonical neurons (from down, to across), or a list from,to.",
+            help="Possible connections: the built-in connectome, or a CSV file with a square table "
+            "of canonical neurons (rows send, columns receive) or a list from,to.",
             autocompletion=options.starting([CELEGANS]),
         ),
     ] = CELEGANS,
@@ -69,13 +71,15 @@ def identify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV: neuron, the coordinates of --positions; needed with a connectome of your "
-            "own.",
+            help="CSV: neuron, the coordinates of --positions. Needed for --positions with your "
+            "own connectome.",
         ),
     ] = None,
     directed: Annotated[
         bool,
-        typer.Option("--directed", help="Signals follow edges one way only; by default both ways."),
+        typer.Option(
+            "--directed", help="Signals follow edges in one direction only; by default in both."
+        ),
     ] = False,
     noise_sd: Annotated[
         float | None,
@@ -88,7 +92,7 @@ def identify(
     method: Annotated[
         str,
         typer.Option(
-            help=f"{_COLLAPSED}, or another method that permvi.fit has for shared dynamics, such "
+            help=f"Method of inference: {_COLLAPSED}, or another method for shared dynamics, such "
             "as rounding.",
             autocompletion=options.starting(methods.names()),
         ),
@@ -96,7 +100,9 @@ def identify(
     restarts: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Searches from different starts.", show_default="as the method has it"
+            min=1,
+            help="Number of searches from different starts.",
+            show_default="default of the method",
         ),
     ] = None,
     seed: options.Seed = 0,
@@ -114,17 +120,17 @@ def identify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a report to look at, as HTML; of several worms one each, FILE-WORM.html.",
+            help="Write an HTML report. With several worms, one for each: FILE-WORM.html.",
         ),
     ] = None,
     as_json: options.AsJson = False,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say which recorded neuron is which, with probabilities.
+    """Infer the identities of recorded neurons, with probabilities.
 
-    The activity of all worms follows one linear system on the connectome, whose weights are
-    inferred together with who is who.
+    The activity of all worms follows one linear dynamical system on the connectome. Its weights are
+    inferred together with the identities.
     """
     methods.check_method(method)
     options.check_level(level)
@@ -132,12 +138,11 @@ def identify(
     options.check_outputs(written)
     options.check_positive("--noise-sd", noise_sd)
     options.check_positive("--weight-sd", weight_sd)
-    with terminal.progress(quiet=quiet or as_json) as bar:
-        bar("reading", 0, 1)
-        from permvi._cli import identities, results
-        from permvi._cli.connectomes import read_canonical
-        from permvi._cli.identification import identification
-        from permvi._cli.recordings import read_recordings
+    with terminal.progress(quiet=quiet or as_json) as progress:
+        progress("reading", 0, 1)
+        from permvi._cli import identify_results
+        from permvi._cli.identify_files import read_canonical, read_recordings
+        from permvi._cli.identify_inputs import identification
 
         placed = _positions(positions, tolerance, position_sd)
         worms = read_recordings(recordings)
@@ -150,7 +155,7 @@ def identify(
             weight_sd=weight_sd,
             noise_sd=noise_sd,
         )
-        bar("computing", 0, 1)
+        progress("computing", 0, 1)
         asked = {
             "input": [str(path) for path in recordings],
             "worms": [worm.worm for worm in worms],
@@ -166,27 +171,27 @@ def identify(
             "weight_sd": weight_sd,
         }
         of_method = {} if restarts is None else {"num_restarts": restarts}
-        posterior = running.fit(problem.model, method, seed, bar, asked, **of_method)
-        found = identities.by_worm(posterior, worms, problem.known)
-        bar("writing", 0, 1)
+        posterior = results.fit(problem.model, method, seed, progress, asked, **of_method)
+        found = identify_results.by_worm(posterior, worms, problem.known)
+        progress("writing", 0, 1)
         if save is not None:
             posterior.save(save)
         if csv_file is not None:
-            identities.write_csv(csv_file, found, level)
+            identify_results.write_csv(csv_file, found, level)
         if weights is not None:
-            identities.write_weights(weights, posterior, problem.model)
+            identify_results.write_weights(weights, posterior, problem.model)
         if plot is not None:
-            running.save_figure(identities.draw(found), plot)
+            results.save_figure(identify_results.draw(found), plot)
         if report is not None:
-            identities.write_reports(report, found)
+            identify_results.write_reports(report, found)
     for note in () if quiet else problem.notes:
         terminal.note(note)
     if as_json:
-        results.print_object(identities.as_object(posterior, problem.model, found, level))
+        results.print_object(identify_results.as_object(posterior, problem.model, found, level))
     elif not quiet:
-        identities.show(posterior, problem.model, found, level)
+        identify_results.show(posterior, problem.model, found, level)
     if strict:
-        running.exit_unless_trusted(posterior.diagnostics.verdict, posterior.diagnostics.reasons[0])
+        results.exit_unless_trusted(posterior.diagnostics.verdict, posterior.diagnostics.reasons[0])
 
 
 def _text(path: Path | None) -> str | None:
@@ -196,7 +201,7 @@ def _text(path: Path | None) -> str | None:
 def _positions(
     path: Path | None, tolerance: float | None, position_sd: str | None
 ) -> "Positions | None":
-    from permvi._cli.identification import Positions
+    from permvi._cli.identify_inputs import Positions
 
     if path is None:
         for option, value in (("tolerance", tolerance), ("position-sd", position_sd)):

@@ -1,4 +1,4 @@
-"""``permvi match``: who matches whom, from files."""
+"""``permvi match``: which item has which label, from files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from permvi._cli import options, running, terminal
-from permvi._cli.kinds import INFER, KINDS, NOISES
+from permvi._cli import options, results, terminal
+from permvi._cli.options import INFER, KINDS, NOISES
 from permvi.inference import registry as methods
 
 if TYPE_CHECKING:
-    from permvi._cli.matching import Alone, Files
+    from permvi._cli.match_inputs import Files, Unpaired
 
 _KINDS_HELP = "; ".join(f"{name}: {what}" for name, what in KINDS.items())
 
@@ -21,45 +21,45 @@ def match(
         Path,
         typer.Argument(
             metavar="TABLE",
-            help="CSV: items down, labels across, a number for each pair. With LABELS: items down, "
-            "features across.",
+            help="CSV table with a row for each item, a column for each label and a number for "
+            "each pair. With LABELS: a column for each feature.",
         ),
     ],
     labels: Annotated[
         Path | None,
-        typer.Argument(metavar="LABELS", help="CSV: labels down, the same features across."),
+        typer.Argument(metavar="LABELS", help="CSV table of labels by the same features."),
     ] = None,
     *,
     pairs: Annotated[
         bool,
         typer.Option(
             "--pairs",
-            help="TABLE is a list: item,label,number for each pair that is possible.",
+            help="TABLE is a list with columns item,label,number. Other pairs are forbidden.",
         ),
     ] = False,
     kind: Annotated[
         str | None,
         typer.Option(
-            help=f"What the numbers of TABLE mean. {_KINDS_HELP}.",
+            help=f"The meaning of the numbers in TABLE. {_KINDS_HELP}.",
             show_default="scores",
             autocompletion=options.starting(KINDS),
         ),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Scores and costs are divided by it.", show_default="1")
+        float | None, typer.Option(help="Divides scores and costs.", show_default="1")
     ] = None,
     scale: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBERS",
-            help="With LABELS: standard deviation of the noise, one number, or one for each "
-            f"feature with commas between them, or {INFER!r}.",
+            help="With LABELS: standard deviation of the noise: one number, one for each feature "
+            f"separated by commas, or {INFER!r}.",
         ),
     ] = None,
     noise: Annotated[
         str | None,
         typer.Option(
-            help=f"With LABELS: {' or '.join(NOISES)}.",
+            help=f"With LABELS: distribution of the noise, {' or '.join(NOISES)}.",
             show_default=NOISES[0],
             autocompletion=options.starting(NOISES),
         ),
@@ -71,9 +71,9 @@ def match(
         str | None,
         typer.Option(
             metavar="VALUE",
-            help="Items may stay unmatched, which counts as much as a pair of this number; or the "
-            "name of a column with a number for each item. With LABELS: a distance in standard "
-            "deviations.",
+            help="Allow unmatched items. An item stays unmatched rather than take a pair worse "
+            "than VALUE. Or the name of a column of TABLE with a value for each item. With LABELS: "
+            "a distance in standard deviations.",
             show_default="every item is matched",
         ),
     ] = None,
@@ -81,27 +81,29 @@ def match(
         str | None,
         typer.Option(
             metavar="VALUE",
-            help="The same for labels without an item, a number or the name of a row. With LABELS: "
-            "the probability that a label has no item.",
-            show_default="free if items may stay unmatched",
+            help="Allow unused labels, with the weight of a pair of VALUE. Or the name of a row of "
+            "TABLE with a value for each label. With LABELS: the probability that a label has no "
+            "item.",
+            show_default="weight 1 with --unmatched",
         ),
     ] = None,
     mask: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="CSV of items by labels: 1 allowed, 0 forbidden."),
+        typer.Option(metavar="FILE", help="CSV table of items by labels: 1 allowed, 0 forbidden."),
     ] = None,
     known: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="CSV of certain pairs: a header, then item,label."),
+        typer.Option(metavar="FILE", help="CSV list of known pairs: a header, then item,label."),
     ] = None,
     prior: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="CSV of items by labels: what was known before."),
+        typer.Option(metavar="FILE", help="CSV table of items by labels: prior weights."),
     ] = None,
     prior_kind: Annotated[
         str,
         typer.Option(
-            help="What its numbers mean, as --kind.", autocompletion=options.starting(KINDS)
+            help="The meaning of the numbers in --prior, as for --kind.",
+            autocompletion=options.starting(KINDS),
         ),
     ] = "scores",
     method: options.Method = methods.AUTO,
@@ -111,7 +113,7 @@ def match(
         int | None,
         typer.Option(
             min=0,
-            help="How many of the most probable matchings to list.",
+            help="Number of most probable matchings to list.",
             show_default="3, none above 500 items or labels",
         ),
     ] = None,
@@ -123,34 +125,33 @@ def match(
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say which item is which label, with probabilities.
+    """Infer which item has which label, with probabilities.
 
     A matching gives each item at most one label and each label at most one item. Its probability is
-    proportional to the product of what its pairs count.
+    proportional to the product of the weights of its pairs.
     """
     methods.check_method(method)
     options.check_level(level)
     written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
     options.check_outputs(written)
-    with terminal.progress(quiet=quiet or as_json) as bar:
-        bar("reading", 0, 1)
-        from permvi._cli import results
-        from permvi._cli.matching import Alone, Files
+    with terminal.progress(quiet=quiet or as_json) as progress:
+        progress("reading", 0, 1)
+        from permvi._cli.match_inputs import Files, Unpaired
 
         of_pairs = {"pairs": pairs or None, "kind": kind, "temperature": temperature}
         of_features = {"scale": scale, "noise": noise, "df": df}
-        files, alone = Files(mask, known, prior, prior_kind), Alone(unmatched, unused)
+        files, unpaired = Files(mask, known, prior, prior_kind), Unpaired(unmatched, unused)
         if labels is None:
             _refuse(of_features, "go with a file of LABELS, got it without one")
-            problem = _from_pairs(table, files, alone, of_pairs)
+            problem = _from_pairs(table, files, unpaired, of_pairs)
         else:
             _refuse(of_pairs, "go with a table of pairs, got it with a file of LABELS")
-            problem = _from_features(table, labels, files, alone, of_features)
-        bar("computing", 0, 1)
-        asked = problem.settings | alone._asdict() | files.named()
-        posterior = running.fit(problem.model, method, seed, bar, asked)
-        bar("writing", 0, 1)
-        running.write(posterior, level, written)
+            problem = _from_features(table, labels, files, unpaired, of_features)
+        progress("computing", 0, 1)
+        asked = problem.settings | unpaired._asdict() | files.named()
+        posterior = results.fit(problem.model, method, seed, progress, asked)
+        progress("writing", 0, 1)
+        results.write(posterior, level, written)
     if problem.note and not quiet:
         terminal.note(problem.note)
     if as_json:
@@ -159,7 +160,7 @@ def match(
         results.show(posterior, level=level, top=top)
     if strict:
         found = posterior.diagnostics
-        running.exit_unless_trusted(found.verdict, found.reasons[0])
+        results.exit_unless_trusted(found.verdict, found.reasons[0])
 
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:
@@ -169,35 +170,36 @@ def _refuse(given: Mapping[str, Any], why: str) -> None:
 
 
 class _Problem(NamedTuple):
-    """A model, what it was made of, and what its user should perhaps be told."""
+    """A model, the settings that it was built from, and a note for the user."""
 
     model: Any
     settings: dict[str, Any]
     note: str | None = None
 
 
-def _from_pairs(path: Path, files: "Files", alone: "Alone", given: Mapping[str, Any]) -> _Problem:
-    from permvi._cli import matching, weights
-    from permvi._cli.csv_pairs import read_list
-    from permvi._cli.csv_tables import read_table
+def _from_pairs(
+    path: Path, files: "Files", unpaired: "Unpaired", given: Mapping[str, Any]
+) -> _Problem:
+    from permvi._cli import match_inputs
+    from permvi._cli.csv_tables import read_list, read_table
 
     kind = given["kind"] or "scores"
     temperature = 1.0 if given["temperature"] is None else given["temperature"]
     table = read_list(path) if given["pairs"] else read_table(path)
-    model = matching.of_pairs(table, files, alone, kind=kind, temperature=temperature)
+    model = match_inputs.model_of_pairs(table, files, unpaired, kind=kind, temperature=temperature)
     note = None
-    if kind == "probabilities" and weights.look_like_distributions(table):
+    if kind == "probabilities" and match_inputs.look_like_distributions(table):
         note = (
-            f"every row of {path} adds up to 1: if a row is a distribution over labels, "
-            "--kind row-probabilities is right, and this answer is too sure."
+            f"every row of {path} adds up to 1: if a row is a distribution over labels, use "
+            "--kind row-probabilities; this answer would be overconfident."
         )
     return _Problem(model, {"input": str(path), "kind": kind, "temperature": temperature}, note)
 
 
 def _from_features(
-    items: Path, labels: Path, files: "Files", alone: "Alone", given: Mapping[str, Any]
+    items: Path, labels: Path, files: "Files", unpaired: "Unpaired", given: Mapping[str, Any]
 ) -> _Problem:
-    from permvi._cli import matching
+    from permvi._cli import match_inputs
     from permvi._cli.csv_tables import read_table
 
     if given["scale"] is None:
@@ -208,5 +210,7 @@ def _from_features(
     settings = {"scale": given["scale"], "noise": given["noise"] or NOISES[0]}
     if given["df"] is not None:
         settings["df"] = given["df"]
-    model = matching.of_features(read_table(items), read_table(labels), files, alone, **settings)
+    model = match_inputs.model_of_features(
+        read_table(items), read_table(labels), files, unpaired, **settings
+    )
     return _Problem(model, {"input": str(items), "labels": str(labels), **settings})

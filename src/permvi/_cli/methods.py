@@ -1,4 +1,4 @@
-"""``permvi methods``: the methods of inference and what each of them can do."""
+"""``permvi methods``: a table of the methods of inference."""
 
 import dataclasses
 import json
@@ -17,13 +17,13 @@ def methods(
         bool, typer.Option("--json", help="Print a JSON list instead of a table.")
     ] = False,
 ) -> None:
-    """List the methods of inference: what each needs, gives, can do and costs."""
+    """List the methods of inference: what each one needs, returns, supports and costs."""
     found = registry.methods()
     if as_json:
         sys.stdout.write(json.dumps([dataclasses.asdict(info) for info in found], indent=2) + "\n")
         return
     terminal.table(
-        "The methods; auto takes the exact answer where it is affordable",
+        "Methods; auto computes exactly where that is affordable",
         ["method", "needs", "gives", "masks", "unmatched", "cost"],
         [
             [

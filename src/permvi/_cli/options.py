@@ -1,4 +1,4 @@
-"""Options that several commands share; nothing heavy is imported for the help to list them."""
+"""Options that commands share, their values and checks; loads no heavy library, so help is fast."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -8,22 +8,38 @@ import typer
 
 from permvi.inference import registry as methods
 
+# The meaning of the numbers in a table of pairs: name -> the weight of a pair in a matching.
+KINDS = {
+    "scores": "log weights (weight exp(score / temperature))",
+    "costs": "weight exp(-cost / temperature)",
+    "log-odds": "log odds that a pair is a match, each pair judged by itself",
+    "probabilities": "p that a pair is a match, each pair judged by itself (weight p / (1 - p))",
+    "row-probabilities": "each row is a distribution over labels (weight p)",
+}
+# The kinds that a temperature scales.
+SCALED = ("scores", "costs")
+NOISES = ("gaussian", "student_t")
+# The value of --scale that asks to infer it.
+INFER = "infer"
+# The name of the built-in connectome.
+CELEGANS = "celegans"
+
 _FIGURES = (".png", ".pdf", ".svg")
 
 
 def starting(names: Collection[str]) -> Callable[[str], list[str]]:
-    """Completion of one of these names, for shells."""
+    """Return a shell completion that offers these names."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 Method = Annotated[
     str,
     typer.Option(
-        help="How to compute it: auto, or a name that permvi methods lists.",
+        help="Method of inference: auto, or a name listed by permvi methods.",
         autocompletion=starting(methods.names()),
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Same seed, same results.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same results.")]
 Level = Annotated[float, typer.Option(help="Probability of the credible sets.")]
 CsvFile = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write the table of items.")
@@ -31,26 +47,24 @@ CsvFile = Annotated[
 Save = Annotated[Path | None, typer.Option(metavar="FILE", help="Save the posterior as netCDF.")]
 Plot = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Draw the probabilities of all pairs (png, pdf, svg)."),
+    typer.Option(metavar="FILE", help="Plot the probabilities of all pairs (png, pdf, svg)."),
 ]
-Report = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a report to look at, as HTML.")
-]
+Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit with status 3 if the verdict is 'do not trust'.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, notes or tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, notes or tables.")]
 
 
 def check_level(level: float) -> None:
-    """Refuse a probability of credible sets that is none."""
+    """Raise ``ValueError`` if the probability of credible sets is out of range."""
     if not 0 < level <= 1:
         raise ValueError(f"level must be in (0, 1], got {level:g}.")
 
 
 def check_outputs(files: Mapping[str, Path | None]) -> None:
-    """Refuse before any work is done what could not be written after it."""
+    """Raise ``ValueError`` before the computation if an output file could not be written after."""
     for option, path in files.items():
         if path is None:
             continue
@@ -64,20 +78,22 @@ def check_outputs(files: Mapping[str, Path | None]) -> None:
 
 
 def number(option: str, text: str, otherwise: str = "") -> float:
-    """The number that an option gives; ``otherwise`` says what else it might have given."""
+    """Parse the number of an option; ``otherwise`` names other valid values in the error."""
     try:
         return float(text)
     except ValueError:
         raise ValueError(f"{option} must be a number{otherwise}, got {text!r}.") from None
 
 
-def numbers(option: str, text: str, otherwise: str = " or numbers with commas between") -> list:
-    """The numbers that an option gives, separated by commas."""
+def numbers(
+    option: str, text: str, otherwise: str = " or numbers separated by commas"
+) -> list[float]:
+    """Parse the numbers of an option, separated by commas."""
     return [number(option, part, otherwise) for part in text.split(",")]
 
 
 def check_positive(option: str, *values: float | None) -> None:
-    """Refuse numbers that are given and not positive."""
+    """Raise ``ValueError`` if a value is given and is not positive and finite."""
     for value in values:
         if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"{option} must be positive, got {value:g}.")

@@ -1,16 +1,22 @@
 """``permvi rank``: the order behind rankings or comparisons, from a file."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from permvi._cli import options, running, terminal
+from permvi._cli import options, results, terminal
 from permvi.inference import registry as methods
 
-# Beyond what is exact, chains: steps of each of them for each item. A step costs next to nothing.
-_MAX_EXACT = 9
-_STEPS_PER_ITEM = 1000
+if TYPE_CHECKING:
+    import numpy as np
+
+    from permvi.models import Rankings
+    from permvi.posterior import Posterior
+
+# Draws behind the probability that an item comes before the next one.
+_NUM_DRAWS = 4000
 
 
 def rank(
@@ -18,8 +24,8 @@ def rank(
         Path,
         typer.Argument(
             metavar="RANKINGS",
-            help="CSV below a header: in each row items, the best one first (with --ranks: ranks, "
-            "a column for each item); or winner,loser and perhaps how often.",
+            help="CSV with a header. Each row lists items, best first (with --ranks: a column of "
+            "ranks for each item). Or columns winner,loser and optionally a count.",
         ),
     ],
     *,
@@ -30,57 +36,158 @@ def rank(
         bool,
         typer.Option(
             "--others-below",
-            help="Items that a row does not list come after those it lists (best-of lists); by "
+            help="Items that a row does not list come after those it lists (best-of lists). By "
             "default they did not take part.",
         ),
     ] = False,
     method: options.Method = methods.AUTO,
     seed: options.Seed = 0,
-    level: Annotated[float, typer.Option(help="Probability of the intervals of ranks.")] = 0.95,
+    level: Annotated[
+        float, typer.Option(help="Probability of the credible intervals of ranks.")
+    ] = 0.95,
     csv_file: options.CsvFile = None,
     save: options.Save = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the probabilities of all ranks (png, pdf, svg)."),
+        typer.Option(metavar="FILE", help="Plot the probabilities of all ranks (png, pdf, svg)."),
     ] = None,
     report: options.Report = None,
     as_json: options.AsJson = False,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say in which order items are, with probabilities.
+    """Infer the order of items from rankings, with probabilities.
 
-    Each ranking is taken for the true order with mistakes: the fewer pairs are the other way round,
-    the more probable it is (a Mallows model). How reliable rankings are is inferred.
+    Each ranking is a noisy copy of the true order: the more pairs it reverses, the less probable it
+    is (a Mallows model). The reliability of the rankings is inferred, too.
     """
     methods.check_method(method)
     options.check_level(level)
     written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
     options.check_outputs(written)
-    with terminal.progress(quiet=quiet or as_json) as bar:
-        bar("reading", 0, 1)
-        from permvi._cli import orders, results
-        from permvi._cli.consensus import consensus, model_of
-        from permvi._cli.rankings import read_rankings
+    with terminal.progress(quiet=quiet or as_json) as progress:
+        progress("reading", 0, 1)
+        from permvi._cli.rank_files import read_rankings
 
-        found = read_rankings(rankings, as_ranks=ranks, others_below=others_below)
-        behind = consensus(found)
-        model, offset = model_of(behind, found.items)
+        model = read_rankings(rankings, as_ranks=ranks, others_below=others_below)
         asked = {"input": str(rankings), "ranks": ranks, "others_below": others_below}
-        bar("computing", 0, 1)
-        of_method = {}
-        if method == methods.AUTO and len(found.items) > _MAX_EXACT:
-            method, of_method = "mcmc", {"num_steps": _STEPS_PER_ITEM * len(found.items)}
-        posterior = running.fit(model, method, seed, bar, asked, **of_method)
-        posterior = orders.with_dispersion(posterior, behind, offset)
-        items = orders.orders_of(posterior, orders.log_worths(found), level)
-        bar("writing", 0, 1)
-        running.write(posterior, level, {**written, "csv": None})
+        progress("computing", 0, 1)
+        posterior = results.fit(model, method, seed, progress, asked)
+        items = ranked_items(posterior, log_worths(model), level)
+        progress("writing", 0, 1)
+        results.write(posterior, level, {**written, "csv": None})
         if csv_file is not None:
-            results.write_csv(csv_file, orders.rows_of(items))
+            results.write_csv(csv_file, [item._asdict() for item in items])
     if as_json:
-        results.print_object(orders.as_object(posterior, items, level))
+        results.print_object(as_object(posterior, items, level))
     elif not quiet:
-        orders.show(posterior, items, level)
+        show(posterior, items, level)
     if strict:
-        running.exit_unless_trusted(posterior.diagnostics.verdict, posterior.diagnostics.reasons[0])
+        results.exit_unless_trusted(posterior.diagnostics.verdict, posterior.diagnostics.reasons[0])
+
+
+class RankedItem(NamedTuple):
+    """An item and its rank; the fields are the keys in JSON and the columns in CSV.
+
+    Attributes:
+        item: Its name.
+        rank: Its rank from 1 in the order with the least expected distance between ranks.
+        probability: The probability of this rank.
+        low: The best rank of its credible interval.
+        high: The worst rank of its credible interval.
+        p_first: The probability that it is the best of all.
+        p_before_next: The probability that it is better than the item of the next rank; None for
+            the last item.
+        log_worth: Its log worth in a Plackett-Luce model, None if the rankings do not determine it.
+    """
+
+    item: str
+    rank: int
+    probability: float
+    low: int
+    high: int
+    p_first: float
+    p_before_next: float | None
+    log_worth: float | None
+
+
+def log_worths(model: "Rankings") -> "np.ndarray | None":
+    """(n,) log worths of the Plackett-Luce model of largest likelihood, None if there is none."""
+    from permvi.inference.plackett_luce import fit_rankings
+
+    try:
+        return fit_rankings(
+            model.orders, model.counts, num_items=len(model.items), unranked=model.unranked
+        ).log_worths
+    except ValueError:
+        # A group of items came before all others in every ranking.
+        return None
+
+
+def ranked_items(
+    posterior: "Posterior", worths: "np.ndarray | None", level: float
+) -> list[RankedItem]:
+    """All items, best first."""
+    import numpy as np
+
+    names, _ = results.names_of(posterior)
+    draws = posterior.sample(_NUM_DRAWS, posterior.seed or 0)
+    order = np.argsort(posterior.expected_loss("footrule").perm)
+    cumulative = np.cumsum(posterior.marginals, axis=1)
+    found = []
+    for rank, item in enumerate(order.tolist()):
+        # Each tail outside the interval has at most half of the remaining probability.
+        low, high = np.searchsorted(cumulative[item], [(1 - level) / 2, (1 + level) / 2 - 1e-9])
+        after = None
+        if rank + 1 < len(order):
+            after = float(np.mean(draws[:, item] < draws[:, order[rank + 1]]))
+        found.append(
+            RankedItem(
+                names[item],
+                rank + 1,
+                float(posterior.marginals[item, rank]),
+                int(low) + 1,
+                min(int(high), len(order) - 1) + 1,
+                float(posterior.marginals[item, 0]),
+                after,
+                None if worths is None else float(worths[item]),
+            )
+        )
+    return found
+
+
+def as_object(
+    posterior: "Posterior", items: Sequence[RankedItem], level: float
+) -> Mapping[str, Any]:
+    """The whole result as one JSON object."""
+    theta = posterior.latents["theta"]
+    return {
+        **results.verdict_of(posterior),
+        "items": [item._asdict() for item in items],
+        "theta": {name: float(getattr(theta, name)) for name in ("mean", "sd")},
+        **results.record_of(posterior, level),
+    }
+
+
+def show(posterior: "Posterior", items: Sequence[RankedItem], level: float) -> None:
+    """Print the items in their order, then the verdict."""
+    with_worth = items[0].log_worth is not None
+    terminal.table(
+        "In which order?",
+        [">rank", "item", ">p", f">{100 * level:g} % ranks", ">p first", ">p before next"]
+        + [">log worth"] * with_worth,
+        [
+            [
+                str(item.rank),
+                item.item,
+                f"{item.probability:.3f}",
+                str(item.low) if item.low == item.high else f"{item.low} to {item.high}",
+                f"{item.p_first:.3f}",
+                "" if item.p_before_next is None else f"{item.p_before_next:.3f}",
+                *([] if item.log_worth is None else [f"{item.log_worth:.2f}"]),
+            ]
+            for item in items
+        ],
+        fold=False,
+    )
+    terminal.lines(results.facts_of(posterior))

@@ -1,20 +1,20 @@
-"""``permvi report``: a saved posterior as a page to look at."""
+"""``permvi report``: an HTML report of a saved posterior."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from permvi._cli import terminal
+from permvi._cli import results, terminal
 
 
 def report(
     fit: Annotated[
-        Path, typer.Argument(metavar="FIT", help="What permvi match --save or save() wrote.")
+        Path, typer.Argument(metavar="FIT", help="Posterior saved by --save or posterior.save.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where to write it.", show_default="FIT with .html"),
+        typer.Option(metavar="FILE", help="The report.", show_default="FIT with the ending .html"),
     ] = None,
     level: Annotated[
         float, typer.Option(help="With --json: probability of the credible sets.")
@@ -23,24 +23,23 @@ def report(
         int | None,
         typer.Option(
             min=0,
-            help="With --json: how many of the most probable matchings.",
+            help="With --json: number of most probable matchings to list.",
             show_default="3, none above 500 items or labels",
         ),
     ] = None,
     *,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Also print what permvi match --json prints.")
+        bool, typer.Option("--json", help="Also print the JSON object of permvi match --json.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no path.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the path.")] = False,
 ) -> None:
-    """Write a report of a saved posterior, one HTML file that needs no network."""
-    with terminal.progress(quiet=quiet or as_json) as bar:
-        bar("reading", 0, 1)
-        from permvi._cli import results
+    """Write an HTML report of a saved posterior, one file that needs no network."""
+    with terminal.progress(quiet=quiet or as_json) as progress:
+        progress("reading", 0, 1)
         from permvi.posterior import load
 
         posterior = load(fit)
-        bar("writing", 0, 1)
+        progress("writing", 0, 1)
         path = fit.with_suffix(".html") if out is None else out
         posterior.report(path)
     if as_json:

@@ -1,38 +1,134 @@
-"""A posterior as the commands give it out: an object for JSON, a CSV file, tables."""
+"""Posteriors in the commands: fitted, then written as JSON, CSV, figures, reports and tables."""
 
 import csv
 import dataclasses
 import json
 import platform
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from permvi._cli import terminal
 from permvi._files import atomic
 
 if TYPE_CHECKING:
+    from permvi.inference.method import Progress
     from permvi.posterior import Posterior
 
 UNMATCHED = "unmatched"
-# Laws that list all matchings or search them in order.
+NOT_TRUSTED = 3
+
+# Laws that know the k most probable matchings exactly.
 _EXACT_LAWS = ("exact", "tabular")
 _LIBRARIES = ("permvi", "jax", "numpyro", "numpy", "scipy")
-# Longer lists are cut in tables, never in files.
+# Longer lists are cut in tables, but not in files.
 _MAX_IN_SET = 6
 _MAX_PAIRS = 8
-# So many matchings are listed unless the user says otherwise; of thousands of items none, since
-# each has next to no probability and finding it takes minutes.
+# The number of matchings that are listed by default. There are none for problems above a size where
+# each matching has a negligible probability and finding it takes minutes.
 _TOP = 3
 _MAX_SIZE_OF_TOP = 500
 
 
+def fit(
+    model: Any,
+    method: str,
+    seed: int,
+    progress: "Progress",
+    settings: Mapping[str, Any],
+    **options: Any,
+) -> "Posterior":
+    """Fit a model and add the settings of the command to the posterior's.
+
+    Args:
+        model: The model.
+        method: The method's name.
+        seed: The seed.
+        progress: Called as ``progress(what, done, total)``.
+        settings: Options of the command; None for those that were not given.
+        **options: Options of the method.
+    """
+    import permvi as pv
+
+    with warnings.catch_warnings():
+        # The command prints the verdict.
+        warnings.simplefilter("ignore", pv.FitWarning)
+        posterior = pv.fit(model, method=method, seed=seed, progress=progress, **options)
+    given = {name: value for name, value in settings.items() if value is not None}
+    return dataclasses.replace(posterior, settings={**posterior.settings, **given})
+
+
+def exit_unless_trusted(verdict: str, reason: str) -> None:
+    """Exit with status 3 and a one-line reason if the verdict is "do not trust"."""
+    if verdict == "do not trust":
+        terminal.note(f"verdict 'do not trust': {reason}.")
+        raise typer.Exit(NOT_TRUSTED)
+
+
+def write(posterior: "Posterior", level: float, files: Mapping[str, Path | None]) -> None:
+    """Write the files that were asked for; each is complete or missing."""
+    if files["save"] is not None:
+        posterior.save(files["save"])
+    if files["csv"] is not None:
+        write_csv(files["csv"], items_of(posterior, level))
+    if files["plot"] is not None:
+        save_figure(posterior.plot().figure, files["plot"])
+    if files["report"] is not None:
+        posterior.report(files["report"])
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows with the same keys; an empty cell in place of a label means "unmatched"."""
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(rows[0])
+        for row in rows:
+            writer.writerow([_cell(value) for value in row.values()])
+
+
+def _cell(value: Any) -> Any:
+    """Join the labels of a set in one cell; return other values as they are."""
+    return "; ".join(map(_name, value)) if isinstance(value, list) else value
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Save a figure in the format of the file's ending."""
+    from permvi import _figures
+
+    _figures.save(figure, path.parent, path.stem, [path.suffix.lstrip(".")])
+
+
+def part_of(path: Path, part: str | None) -> Path:
+    """Return the name of one of several files: ``fit-PART.html`` for ``fit.html``."""
+    return path if part is None else path.with_stem(f"{path.stem}-{part}")
+
+
+def names_of(posterior: "Posterior") -> tuple[Sequence[str], Sequence[str]]:
+    """Return the names of the items and of the labels, numbers if there are none.
+
+    Raises:
+        ValueError: The posterior has several permutations.
+    """
+    if posterior.num_sites > 1:
+        raise ValueError(
+            f"the posterior must be of one permutation, got one of {posterior.num_sites}."
+        )
+    rows, cols = (
+        names or [str(k) for k in range(size)]
+        for names, size in zip(posterior.labels, posterior.shape, strict=True)
+    )
+    return rows, cols
+
+
 def items_of(posterior: "Posterior", level: float) -> list[dict[str, Any]]:
-    """What is known of each item; None instead of a label is "unmatched"."""
+    """Summarise each item; a label of None means "unmatched"."""
     rows, cols = names_of(posterior)
-    # By number, or an item without a label could not be told from a label of that name.
+    # Summaries by number: a label may be called "unmatched".
     by_number = dataclasses.replace(posterior, labels=(None, None))
 
     def label(column: Any) -> str | None:
@@ -54,7 +150,7 @@ def items_of(posterior: "Posterior", level: float) -> list[dict[str, Any]]:
 
 
 def top_of(posterior: "Posterior", k: int | None) -> list[dict[str, Any]]:
-    """The k most probable matchings, each with its probability; a few where k is None."""
+    """Return the k most probable matchings with their probabilities; None for a default number."""
     if k is None:
         k = _TOP if max(posterior.shape) <= _MAX_SIZE_OF_TOP else 0
     rows, cols = names_of(posterior)
@@ -71,12 +167,12 @@ def top_of(posterior: "Posterior", k: int | None) -> list[dict[str, Any]]:
 
 
 def as_object(posterior: "Posterior", *, level: float, top: int | None) -> dict[str, Any]:
-    """Everything as one object that JSON can hold.
+    """Return the whole result as one JSON object.
 
     Args:
-        posterior: Of one permutation.
-        level: The mass of the credible sets.
-        top: How many of the most probable matchings, None for a few.
+        posterior: The posterior of one permutation.
+        level: The probability of the credible sets.
+        top: The number of most probable matchings, None for a default number.
     """
     _, cols = names_of(posterior)
     unused = zip(cols, posterior.p_unmatched_cols.tolist(), strict=True)
@@ -95,7 +191,7 @@ def as_object(posterior: "Posterior", *, level: float, top: int | None) -> dict[
 
 
 def verdict_of(posterior: "Posterior") -> dict[str, Any]:
-    """How it was computed, and what to think of it."""
+    """Return the method, the verdict with its reasons, and the log evidence."""
     found = posterior.diagnostics
     return {
         "method": posterior.method,
@@ -107,7 +203,7 @@ def verdict_of(posterior: "Posterior") -> dict[str, Any]:
 
 
 def record_of(posterior: "Posterior", level: float) -> dict[str, Any]:
-    """What it takes to compute it again, and how long that would take."""
+    """Return what is needed to repeat the computation: settings and versions; and its time."""
     return {
         "settings": {"seed": posterior.seed, "level": level, **posterior.settings},
         "seconds": posterior.seconds,
@@ -116,14 +212,14 @@ def record_of(posterior: "Posterior", level: float) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the libraries that compute."""
+    """Return the versions of Python and of the numerical libraries."""
     return {"python": platform.python_version()} | {
         name: metadata.version(name) for name in _LIBRARIES
     }
 
 
 def print_json(posterior: "Posterior", *, level: float, top: int | None) -> None:
-    """Print `as_object`."""
+    """Print `as_object` as JSON."""
     print_object(as_object(posterior, level=level, top=top))
 
 
@@ -132,39 +228,8 @@ def print_object(found: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(found, allow_nan=False, ensure_ascii=False, indent=2) + "\n")
 
 
-def names_of(posterior: "Posterior") -> tuple[Sequence[str], Sequence[str]]:
-    """Names of the items and of the labels, numbers where there are none.
-
-    Raises:
-        ValueError: There are several permutations, for which there is no such table.
-    """
-    if posterior.num_sites > 1:
-        raise ValueError(
-            f"the posterior must be of one permutation, got one of {posterior.num_sites}."
-        )
-    rows, cols = (
-        names or [str(k) for k in range(size)]
-        for names, size in zip(posterior.labels, posterior.shape, strict=True)
-    )
-    return rows, cols
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of one form; an empty cell instead of a label is "unmatched"."""
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0])
-        for row in rows:
-            writer.writerow([_cell(value) for value in row.values()])
-
-
-def _cell(value: Any) -> Any:
-    """A value as a cell of a CSV file: labels of a set in one."""
-    return "; ".join(map(_name, value)) if isinstance(value, list) else value
-
-
 def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
-    """Print the items, the most probable matchings, and what to think of it all."""
+    """Print the items, the most probable matchings and the verdict."""
     items = items_of(posterior, level)
     partial = any(item["p_unmatched"] > 0 for item in items)
     terminal.table(
@@ -196,12 +261,12 @@ def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
 
 
 def label_columns(level: float) -> list[str]:
-    """What the columns of `label_cells` are called, but for the best label."""
+    """Return the headers of the columns of `label_cells` after the first."""
     return [">p", "runner-up", ">p", f"{100 * level:g} % set"]
 
 
 def label_cells(item: Mapping[str, Any]) -> list[str]:
-    """What a table shows of an item: its best label, the runner-up, their p and the set."""
+    """Return the table cells of an item: best label, its p, runner-up, its p, credible set."""
     return [
         _name(item["best"]),
         f"{item['probability']:.3f}",
@@ -212,7 +277,7 @@ def label_cells(item: Mapping[str, Any]) -> list[str]:
 
 
 def facts_of(posterior: "Posterior") -> list[str]:
-    """The verdict, the method and single numbers that were inferred, in lines."""
+    """Return lines with the verdict, the method, the log evidence and scalar latents."""
     found = posterior.diagnostics
     facts = [f"verdict: {found.verdict} ({'; '.join(found.reasons)})"]
     evidence = ""
@@ -226,6 +291,7 @@ def facts_of(posterior: "Posterior") -> list[str]:
 
 
 def _changes(matching: Mapping[str, str | None], first: Mapping[str, str | None]) -> str:
+    """List the pairs of the first matching, and of others those that differ from it."""
     pairs = matching.items()
     if matching is not first:
         pairs = {item: label for item, label in pairs if label != first[item]}.items()
@@ -237,6 +303,6 @@ def _name(label: str | None) -> str:
 
 
 def short(texts: Sequence[str], most: int) -> str:
-    """The first few of some texts, and how many more there are."""
+    """Join the first few texts and say how many more there are."""
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

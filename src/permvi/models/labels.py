@@ -1,6 +1,6 @@
 """Names of items and labels: given, or taken from the index and columns of a DataFrame."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,15 @@ def index_names(index: Any) -> Names:
 def frame_labels(value: Any) -> Labels:
     """The names of the rows and of the columns of a table, if it is a DataFrame."""
     return (index_names(value.index), index_names(value.columns)) if is_frame(value) else NO_LABELS
+
+
+def distinct(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
+    """Names as texts, refused with ``ValueError`` if two of them are the same."""
+    texts = tuple(str(name) for name in names)
+    if len(set(texts)) < len(texts):
+        twice = next(text for k, text in enumerate(texts) if text in texts[:k])
+        raise ValueError(f"{argument} must differ from each other, got {twice!r:.60} twice.")
+    return texts
 
 
 def check_labels(labels: Sequence[Any] | None, found: Labels, shape: tuple[int, int]) -> Labels:

@@ -46,6 +46,14 @@ class Model(Protocol):
     ``shared_regression``
                         ``() -> arrays by name``: statistics of recordings that share one sparse
                         linear system, see `SharedDynamics.shared_regression`; unlocks "collapsed".
+    ``log_constant``    A constant that `log_density` leaves out, so that float32 keeps the digits
+                        of the differences; `fit` adds it to ``log_evidence``.
+    ``integrated_latents``
+                        ``(draws) -> {name: (mean, sd)}``: posterior moments of latents that the
+                        density has integrated out, given draws (num, n) or (num, S, n) of the
+                        posterior; `fit` adds them to ``posterior.latents``.
+    ``auto_method``     ``(name, options)``: the method that "auto" takes where the exact one is not
+                        affordable.
     ``traceable``       False if ``log_density`` is no JAX function; then it runs on the host.
     ``relaxed``         False if ``log_density`` makes sense on 0/1 matrices only.
     ``fingerprint``     Text that tells this model's data from others', see `fingerprint`.

@@ -1,4 +1,4 @@
-"""The identities of recorded neurons as ``permvi identify`` gives them out, worm by worm."""
+"""The results of ``permvi identify``, worm by worm: JSON, CSV, figures, reports and tables."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,25 +9,25 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from permvi import _figures, plots
-from permvi._cli import results, running, terminal
-from permvi._cli.recordings import Recording
+from permvi._cli import results, terminal
+from permvi._cli.identify_files import Recording
 from permvi.models import SharedDynamics
 from permvi.posterior import Diagnostics, Posterior
 from permvi.posterior.laws import DrawsLaw, Law
 from permvi.posterior.marginal_law import MarginalsLaw
 
-# Inches of one worm's heatmap, and how many go side by side.
+# The size of one worm's heatmap in inches, and the number of heatmaps side by side.
 _PANEL = (5.6, 4.8)
 _PANELS_IN_A_ROW = 3
 
 
 class Worm(NamedTuple):
-    """What was found of one worm.
+    """The result for one worm.
 
     Attributes:
         name: Its name.
-        known: (n,) which of its neurons were known before.
-        posterior: The posterior of its identities alone.
+        known: (n,) whether the identity of each neuron was given.
+        posterior: The posterior of this worm's identities.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Worm(NamedTuple):
 def by_worm(
     posterior: Posterior, recordings: Sequence[Recording], known: Sequence[np.ndarray]
 ) -> list[Worm]:
-    """The posterior of each worm, without the rows that only fill it up to the largest one.
+    """Split the posterior by worms, without the rows that pad it to the largest recording.
 
     Args:
-        posterior: Of all worms.
+        posterior: The posterior of all worms.
         recordings: One for each worm.
         known: For each worm (n,) canonical neurons, -1 for unknown.
     """
@@ -58,13 +58,13 @@ def by_worm(
 def _of_worm(
     posterior: Posterior, site: int, rows: np.ndarray, names: tuple[str, ...]
 ) -> Posterior:
-    """The posterior of some rows of one permutation, in this order and with these names.
+    """Return the posterior of some rows of one permutation, in this order and with these names.
 
     The evidence and other latents belong to all worms together and are left out.
     """
     S, (n, m) = posterior.num_sites, posterior.shape
     marginals = posterior.marginals.reshape(S, n, m)[site, rows]
-    alone = posterior.p_unmatched_rows.reshape(S, n)[site, rows]
+    unmatched = posterior.p_unmatched_rows.reshape(S, n)[site, rows]
     unused = np.clip(1.0 - marginals.sum(axis=0), 0.0, 1.0)
     law: Law
     if isinstance(posterior.law, DrawsLaw):
@@ -72,13 +72,13 @@ def _of_worm(
         with np.errstate(divide="ignore"):
             law = DrawsLaw(draws, np.log(posterior.law.weights))
     else:
-        law = MarginalsLaw(marginals, alone, unused)
+        law = MarginalsLaw(marginals, unmatched, unused)
     found = posterior.diagnostics
     return dataclasses.replace(
         posterior,
         law=law,
         marginals=marginals,
-        p_unmatched_rows=alone,
+        p_unmatched_rows=unmatched,
         p_unmatched_cols=unused,
         mode=posterior.mode.reshape(S, n)[site, rows],
         labels=(names, posterior.labels[1]),
@@ -91,7 +91,7 @@ def _of_worm(
 
 
 def neurons_of(worm: Worm, level: float) -> list[dict[str, Any]]:
-    """What is known of each neuron of a worm."""
+    """Summarise each neuron of a worm."""
     items = results.items_of(worm.posterior, level)
     return [
         {
@@ -124,7 +124,7 @@ def scales_of(posterior: Posterior, model: SharedDynamics) -> dict[str, dict[str
 def as_object(
     posterior: Posterior, model: SharedDynamics, worms: Sequence[Worm], level: float
 ) -> dict[str, Any]:
-    """Everything as one object that JSON can hold."""
+    """Return the whole result as one JSON object."""
     _, identities = results.names_of(worms[0].posterior)
     return {
         **results.verdict_of(posterior),
@@ -153,10 +153,10 @@ def write_csv(path: Path, worms: Sequence[Worm], level: float) -> None:
 
 
 def write_weights(path: Path, posterior: Posterior, model: SharedDynamics) -> None:
-    """Write the weight of each edge of the connectome that serves, with its standard deviation.
+    """Write the weight of each edge of the model, with its standard deviation.
 
     Raises:
-        ValueError: The method does not infer them.
+        ValueError: The method does not infer weights.
     """
     if "W" not in posterior.latents:
         raise ValueError(
@@ -179,10 +179,10 @@ def write_weights(path: Path, posterior: Posterior, model: SharedDynamics) -> No
 
 
 def write_reports(path: Path, worms: Sequence[Worm]) -> list[Path]:
-    """Write a report, or one for each worm with its name added to the file's."""
+    """Write a report; with several worms one for each, with its name added to the file's."""
     paths = []
     for worm in worms:
-        target = running.part_of(path, None if len(worms) == 1 else worm.name)
+        target = results.part_of(path, None if len(worms) == 1 else worm.name)
         n, m = worm.posterior.shape
         title = f"{worm.name}: {n} recorded neurons, {m} identities"
         paths.append(worm.posterior.report(target, title=title))
@@ -190,7 +190,7 @@ def write_reports(path: Path, worms: Sequence[Worm]) -> list[Path]:
 
 
 def draw(worms: Sequence[Worm]) -> Figure:
-    """The probabilities of all pairs, a panel for each worm, neurons in the order of identities."""
+    """Plot the probabilities of all pairs, a panel for each worm; neurons by their identities."""
     cols = min(len(worms), _PANELS_IN_A_ROW)
     rows = -(-len(worms) // cols)
     with _figures.styled():
@@ -205,7 +205,7 @@ def draw(worms: Sequence[Worm]) -> Figure:
 
 
 def show(posterior: Posterior, model: SharedDynamics, worms: Sequence[Worm], level: float) -> None:
-    """Print the neurons of all worms, and what to think of it."""
+    """Print the neurons of all worms, then the verdict and the scales."""
     several, any_known = len(worms) > 1, any(worm.known.any() for worm in worms)
     names = [*["worm"] * several, "neuron", *["known"] * any_known]
     rows = []

@@ -1,4 +1,4 @@
-"""How the commands answer mistakes, interrupts and closed pipes."""
+"""Errors in options and files, interrupts, closed pipes, and shell completion."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import permvi as pv
-from permvi._cli import running
+from permvi._cli import results
 
 SCRIPT = Path(sys.executable).with_name("permvi")
 TABLE = "item,x,y\na,1,2\nb,3,4\n"
@@ -72,7 +72,7 @@ def test_mistakes_in_files(run, write, option, content, message):
     assert message in line
 
 
-def test_what_a_method_cannot_treat(run, write):
+def test_a_method_that_cannot_take_the_model(run, write):
     table = write("t.csv", "item,x,y\na,,2\nb,3,4\n")
     result = run("match", table, "--method", "mallows", "--unmatched", 0)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -117,7 +117,7 @@ def test_interrupted_while_computing(run, write, tmp_path, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "fit", interrupt)
+    monkeypatch.setattr(results, "fit", interrupt)
     result = run("match", write("t.csv", TABLE), "--save", tmp_path / "fit.nc")
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "permvi: interrupted; files that were finished are kept.\n"
@@ -167,7 +167,7 @@ def test_ctrl_c(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes")
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_closed_pipe_is_no_news(options):
+def test_a_closed_pipe_prints_no_error(options):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(

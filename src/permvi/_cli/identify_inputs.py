@@ -1,4 +1,4 @@
-"""From the files and options of ``permvi identify`` to a model."""
+"""Build the model of ``permvi identify`` from its files and options."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,9 +8,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from permvi._cli.connectomes import Canonical
-from permvi._cli.csv_records import Record, Records, read_records
-from permvi._cli.recordings import Recording
+from permvi._cli.csv_tables import Record, Records, read_records
+from permvi._cli.identify_files import Canonical, Recording
 from permvi.experiments._worms import candidates
 from permvi.models import SharedDynamics
 
@@ -19,13 +18,13 @@ _AXES = (1, 3)
 
 
 class Positions(NamedTuple):
-    """How the positions of neurons speak of their identities.
+    """The positions of recorded neurons and what they say about identities.
 
     Attributes:
         path: The file of positions.
-        tolerance: Identities further away than this along the body are impossible, None for any.
-        spread: Standard deviations of positions, one or one for each coordinate, None if positions
-            only exclude.
+        tolerance: Identities further away than this along the body are impossible; None: no limit.
+        spread: Standard deviations of positions around the canonical ones, one or one for each
+            coordinate; None: positions only exclude identities.
     """
 
     path: Path
@@ -34,12 +33,12 @@ class Positions(NamedTuple):
 
 
 class Identification(NamedTuple):
-    """What there is to identify.
+    """The model of all recordings with its known identities.
 
     Attributes:
         model: The model of all recordings.
         known: For each worm (n,) canonical neurons, -1 for unknown.
-        notes: What the user should perhaps be told.
+        notes: Notes for the user.
     """
 
     model: SharedDynamics
@@ -56,18 +55,18 @@ def identification(
     weight_sd: float | None = None,
     noise_sd: float | None = None,
 ) -> Identification:
-    """The model of recordings, of which each neuron's mean over time is taken away.
+    """Build the model of recordings, with each neuron's mean over time subtracted.
 
     Args:
         recordings: One for each worm.
-        canonical: Who the neurons may be.
-        positions: Where the recorded neurons are.
-        known: A CSV file of ``worm,neuron,identity``; the worm may be left out if there is one.
+        canonical: The canonical neurons.
+        positions: The positions of the recorded neurons.
+        known: A CSV file ``worm,neuron,identity``; the worm may be left out if there is only one.
         weight_sd: Standard deviation of the weights, learned if None.
-        noise_sd: That of the noise, likewise.
+        noise_sd: Standard deviation of the noise, learned if None.
 
     Raises:
-        ValueError: Files do not fit each other.
+        ValueError: The files do not fit each other.
         OSError: A file cannot be read.
     """
     m = len(canonical.names)
@@ -106,7 +105,7 @@ def identification(
 
 
 def _of_one_or_all(arrays: list[np.ndarray]) -> np.ndarray | list[np.ndarray]:
-    """As the model takes constraints."""
+    """Return constraints as the model takes them: one array, or one for each worm."""
     return arrays[0] if len(arrays) == 1 else arrays
 
 
@@ -117,7 +116,7 @@ def _from_positions(
     positions: Positions,
     known: Sequence[np.ndarray],
 ) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
-    """For each worm (n, m) who may be who, and log prior weights if there are any."""
+    """Return for each worm the (n, m) mask of identities, and the log prior weights or None."""
     if canonical.positions is None:
         raise ValueError(
             f"--canonical-positions must be given with --positions, since {canonical.source} has "
@@ -138,7 +137,7 @@ def _from_positions(
     masks = [candidates(table[:, 0], places[:, 0], nu) for table in tables]
     for recording, of_worm, mask, given in zip(recordings, found, masks, known, strict=True):
         rows = np.flatnonzero(given >= 0)
-        # Who is known for certain need not be where he should be.
+        # A known identity overrides the position.
         mask[rows, given[rows]] = True
         alone = np.flatnonzero(~mask.any(axis=1))
         if alone.size:
@@ -153,7 +152,7 @@ def _from_positions(
 
 
 def _aligned(records: Records, canonical: Canonical) -> np.ndarray:
-    """(m, d) canonical positions with the coordinates in the order of the file."""
+    """Return the (m, d) canonical positions with the coordinates in the order of the file."""
     positions = np.asarray(canonical.positions)
     if not canonical.axes:
         return positions
@@ -168,7 +167,7 @@ def _aligned(records: Records, canonical: Canonical) -> np.ndarray:
 def _log_prior(
     tables: Sequence[np.ndarray], places: np.ndarray, spread: tuple[float, ...], records: Records
 ) -> list[np.ndarray]:
-    """Gaussian log densities of positions up to a constant."""
+    """Return Gaussian log densities of positions up to a constant."""
     d = len(records.columns)
     if places.shape[1] != d:
         raise ValueError(
@@ -185,7 +184,7 @@ def _log_prior(
 
 
 def _by_worm(records: Records, recordings: Sequence[Recording]) -> list[Mapping[str, Record]]:
-    """For each worm the record of each neuron that has one."""
+    """Return for each worm the records of its neurons by name."""
     found: dict[str, dict[str, Record]] = {each.worm: {} for each in recordings}
     known = {each.worm: set(each.neurons) for each in recordings}
     for record in records.rows:
@@ -219,14 +218,14 @@ def _by_worm(records: Records, recordings: Sequence[Recording]) -> list[Mapping[
 
 
 def _left_out(records: Records, recordings: Sequence[Recording]) -> list[str]:
-    """A note on rows of worms that have no recording, if there are any."""
+    """Return a note on rows of worms without a recording, if there are any."""
     worms = {each.worm for each in recordings}
     others = [record.names.get(_WORM) for record in records.rows]
     others = [worm for worm in others if worm is not None and worm not in worms]
     if not others:
         return []
     return [
-        f"{records.path}: {len(others)} rows are left out, of worms without a recording here: "
+        f"{records.path}: {len(others)} rows are ignored because their worms have no recording: "
         f"{', '.join(dict.fromkeys(map(str, others))):.80}."
     ]
 
@@ -234,7 +233,7 @@ def _left_out(records: Records, recordings: Sequence[Recording]) -> list[str]:
 def _known(
     records: Records, recordings: Sequence[Recording], canonical: Canonical
 ) -> list[np.ndarray]:
-    """For each worm (n,) canonical neurons, -1 for unknown."""
+    """Return for each worm the (n,) known canonical neurons, -1 for unknown."""
     place = {name: k for k, name in enumerate(canonical.names)}
     known = []
     for recording, of_worm in zip(recordings, _by_worm(records, recordings), strict=True):
@@ -263,7 +262,7 @@ def _known(
 
 
 def _check_feasible(recording: Recording, allowed: np.ndarray, known: np.ndarray) -> None:
-    """Refuse candidates that cannot all have different identities."""
+    """Raise ``ValueError`` if the neurons of a worm cannot all have different identities."""
     open_rows = np.flatnonzero(known < 0)
     free = np.setdiff1d(np.arange(allowed.shape[1]), known)
     left = allowed[np.ix_(open_rows, free)]

@@ -1,0 +1,361 @@
+"""Build the model of ``permvi match`` from its files and options."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from permvi._checks import one_of
+from permvi._cli.csv_cells import at, is_number
+from permvi._cli.csv_tables import TRUTH, Table, read_pairs, read_table
+from permvi._cli.options import INFER, KINDS, NOISES, SCALED, number, numbers
+from permvi.models import LinearMatching, PointMatching
+
+_EXPECTED = {
+    "scores": "a score below infinity",
+    "costs": "a cost above minus infinity",
+    "log-odds": "log odds below infinity (certain pairs go to --known)",
+    "probabilities": "a probability from 0 to below 1 (certain pairs go to --known)",
+    "row-probabilities": "a probability from 0 to 1",
+}
+# Rounded probabilities of a row may add up to a little more than one.
+_ROUNDING = 0.05
+
+
+class Files(NamedTuple):
+    """Files with more information on pairs, None for those that are not given.
+
+    Attributes:
+        mask: A table of 0 and 1, 1 where a pair is allowed.
+        known: A list of known pairs.
+        prior: A table of prior weights.
+        prior_kind: The kind of its numbers.
+    """
+
+    mask: Path | None = None
+    known: Path | None = None
+    prior: Path | None = None
+    prior_kind: str = "scores"
+
+    def named(self) -> dict[str, str]:
+        """Return the settings of the files that are given."""
+        paths = {"mask": self.mask, "known": self.known, "prior": self.prior}
+        given = {name: str(path) for name, path in paths.items() if path is not None}
+        return given | ({} if self.prior is None else {"prior_kind": self.prior_kind})
+
+
+class Unpaired(NamedTuple):
+    """The weights of unmatched items and unused labels, as the user wrote them.
+
+    Attributes:
+        unmatched: A number, or the name of a column with a number for each item; None if all items
+            have to be matched.
+        unused: A number, or the name of a row with a number for each label; None if not given.
+    """
+
+    unmatched: str | None = None
+    unused: str | None = None
+
+
+def model_of_pairs(
+    table: Table, files: Files, unpaired: Unpaired, *, kind: str, temperature: float
+) -> LinearMatching:
+    """Build the model of a table with a number for each pair.
+
+    Args:
+        table: Items by labels; an empty cell forbids its pair.
+        files: More information on pairs.
+        unpaired: Numbers of the same kind as those of the table, or names of its borders.
+        kind: The kind of the numbers, a key of `KINDS`.
+        temperature: Divides scores and costs.
+
+    Raises:
+        ValueError: The content of a file or an option is wrong.
+    """
+    _check_kind("kind", kind, temperature)
+    table, free = _split(table, unpaired, kind, temperature)
+    weights = _table_weights(table, kind, temperature)
+    _check_sums(table, kind)
+    found = _constraints(table.path, table.rows, table.cols, weights > -np.inf, files, free)
+    scores = np.where(weights > -np.inf, weights, 0.0)
+    return LinearMatching(scores, labels=(table.rows, table.cols), **found)
+
+
+def model_of_features(
+    items: Table,
+    labels: Table,
+    files: Files,
+    unpaired: Unpaired,
+    *,
+    scale: str,
+    noise: str,
+    df: float = 4.0,
+) -> PointMatching:
+    """Build the model of items that have the features of their labels plus noise.
+
+    Args:
+        items: Items by features.
+        labels: Labels by the same features, in any order.
+        files: More information on pairs.
+        unpaired: ``unmatched`` is a distance in standard deviations: an unmatched item has the
+            weight of a label at that distance. ``unused`` is the probability that a label has no
+            item.
+        scale: The standard deviation of the noise: one number, one for each feature separated by
+            commas, or "infer".
+        noise: Its distribution.
+        df: The degrees of freedom of Student's t.
+
+    Raises:
+        ValueError: The content of a file or an option is wrong.
+    """
+    one_of("noise", noise, NOISES)
+    centers = labels.aligned(labels.rows, items.cols)
+    for table in (items, centers):
+        bad = np.argwhere(~np.isfinite(table.values))
+        if len(bad):
+            i, j = map(int, bad[0])
+            got = "an empty cell" if np.isnan(table.values[i, j]) else f"{table.values[i, j]:g}"
+            raise ValueError(f"{table.place(i, j)}: expected a finite number, got {got}.")
+    settings: dict[str, Any] = {"scale": _scale(scale, items.cols), "noise": noise, "df": df}
+    unmatched = unused = None
+    if unpaired.unmatched is not None:
+        distance = number("unmatched", unpaired.unmatched)
+        unmatched = _log_density_at(distance, len(items.cols), settings)
+    if unpaired.unused is not None:
+        unused = _one_weight("unused", number("unused", unpaired.unused), "probabilities")
+    everything = np.ones((len(items.rows), len(centers.rows)), dtype=bool)
+    free = {"row_unmatched": unmatched, "col_unmatched": unused}
+    found = _constraints(items.path, items.rows, centers.rows, everything, files, free)
+    return PointMatching(
+        items.values, centers.values, **settings, labels=(items.rows, centers.rows), **found
+    )
+
+
+def look_like_distributions(table: Table) -> bool:
+    """Return whether the rows of a table of probabilities all add up to one."""
+    sums = np.nansum(table.values, axis=1)
+    return table.values.shape[1] > 1 and bool(np.all(np.abs(sums - 1) < 1e-6))
+
+
+def _split(
+    table: Table, unpaired: Unpaired, kind: str, temperature: float
+) -> tuple[Table, dict[str, Any]]:
+    """Separate the pairs of a table from its borders; return log weights of both."""
+    # A number is never taken for the name of a border.
+    unmatched, unused = (None if is_number(given or "") else given for given in unpaired)
+    rows = [i for i, name in enumerate(table.rows) if name != unused]
+    cols = [j for j, name in enumerate(table.cols) if name != unmatched]
+    if not rows or not cols:
+        raise ValueError(
+            f"unmatched and unused must leave pairs in {table.path}, got the names of its only "
+            f"{'column' if rows else 'row'}."
+        )
+
+    def weight(option: str, given: str | None, side: str, border: Table | None) -> Any:
+        if border is not None:
+            return _table_weights(border, kind, temperature).ravel()
+        if given is None:
+            return None
+        value = number(option, given, f" or the name of a {side} of {table.path}")
+        return _one_weight(option, value, kind, temperature)
+
+    column = row = None
+    if unmatched in table.cols:
+        column = table.take(rows, [table.cols.index(unmatched)])
+    if unused in table.rows:
+        row = table.take([table.rows.index(unused)], cols)
+    free = {
+        "row_unmatched": weight("unmatched", unpaired.unmatched, "column", column),
+        "col_unmatched": weight("unused", unpaired.unused, "row", row),
+    }
+    return table.take(rows, cols), free
+
+
+def _scale(text: str, features: Sequence[str]) -> Any:
+    """Parse --scale: a number, a list with one for each feature, or None to infer it."""
+    if text == INFER:
+        return None
+    found = numbers("scale", text, f", numbers or {INFER!r}")
+    if len(found) not in (1, len(features)):
+        raise ValueError(
+            f"scale must be one number or one for each of {len(features)} features, got "
+            f"{len(found)} numbers."
+        )
+    return found[0] if len(found) == 1 else found
+
+
+def _log_density_at(distance: float, features: int, settings: dict[str, Any]) -> float:
+    """Return the log density of an item this many standard deviations away, in one feature."""
+    if settings["scale"] is None:
+        raise ValueError(
+            "unmatched is a distance in standard deviations, so scale must be given, got "
+            f"{INFER!r}."
+        )
+    if not 0 < distance < np.inf:
+        raise ValueError(f"unmatched must be a positive number, got {distance:g}.")
+    scale = np.broadcast_to(settings["scale"], features)
+    away = np.zeros((1, features))
+    away[0, 0] = distance * scale[0]
+    return float(PointMatching(away, np.zeros((1, features)), **settings).scores[0, 0])
+
+
+def _check_kind(option: str, kind: str, temperature: float) -> None:
+    """Raise ``ValueError`` for an unknown kind, or a temperature that it cannot have."""
+    one_of(option, kind, KINDS)
+    if not 0 < temperature < np.inf:
+        raise ValueError(f"temperature must be positive, got {temperature}.")
+    if temperature != 1 and kind not in SCALED:
+        raise ValueError(
+            f"temperature must be 1 unless kind is {' or '.join(map(repr, SCALED))}, got "
+            f"{temperature:g} with {kind!r}."
+        )
+
+
+def _log_weight(value: np.ndarray, kind: str, temperature: float = 1.0) -> np.ndarray:
+    r"""Return the log weight of each number, its term in the log probability of a matching.
+
+    :math:`s/T` for scores, :math:`-c/T` for costs, :math:`o` for log odds,
+    :math:`\log p - \log(1-p)` for probabilities and :math:`\log p` for row probabilities.
+
+    Args:
+        value: Numbers of any shape; NaN (an empty cell) forbids a pair.
+        kind: A key of `KINDS`.
+        temperature: T.
+
+    Returns:
+        Log weights below infinity, -inf for forbidden pairs, NaN for numbers of another kind.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if kind in SCALED:
+            weight = (value if kind == "scores" else -value) / temperature
+        elif kind == "log-odds":
+            weight = value
+        elif kind == "probabilities":
+            weight = np.log(value) - np.log1p(-value)
+        else:
+            weight = np.where(value <= 1, np.log(value), np.nan)
+    weight = np.where(weight == np.inf, np.nan, weight)
+    return np.where(np.isnan(value), -np.inf, weight)
+
+
+def _table_weights(table: Table, kind: str, temperature: float = 1.0) -> np.ndarray:
+    """Return the (n, m) log weights of a table; raise for a number that is not of this kind."""
+    weights = _log_weight(table.values, kind, temperature)
+    bad = np.argwhere(np.isnan(weights))
+    if len(bad):
+        i, j = map(int, bad[0])
+        raise ValueError(
+            f"{table.place(i, j)}: expected {_EXPECTED[kind]}, got {table.values[i, j]:g}."
+        )
+    return weights
+
+
+def _one_weight(option: str, value: float, kind: str, temperature: float = 1.0) -> float:
+    """Return the log weight of an option's number; raise if it is not of this kind."""
+    weight = float("nan") if np.isnan(value) else _log_weight(np.array(value), kind, temperature)
+    if np.isnan(weight):
+        raise ValueError(f"{option} must be {_EXPECTED[kind]}, got {value:g}.")
+    return float(weight)
+
+
+def _check_sums(table: Table, kind: str) -> None:
+    """Raise ``ValueError`` if a row of row probabilities adds up to more than one."""
+    if kind != "row-probabilities":
+        return
+    sums = np.nansum(table.values, axis=1)
+    row = int(np.argmax(sums))
+    if sums[row] > 1 + _ROUNDING:
+        raise ValueError(
+            f"{table.row_place(row)}: expected probabilities that add up to 1 at "
+            f"most, got {sums[row]:.4g}; --kind probabilities judges each pair by itself."
+        )
+
+
+def _constraints(
+    path: Path,
+    rows: tuple[str, ...],
+    cols: tuple[str, ...],
+    allowed: np.ndarray,
+    files: Files,
+    free: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the arguments that all models share."""
+    prior_scores = None
+    if files.mask is not None:
+        allowed = allowed & _mask(read_table(files.mask, TRUTH).aligned(rows, cols))
+    if files.prior is not None:
+        _check_kind("prior-kind", files.prior_kind, temperature=1.0)
+        prior = read_table(files.prior).aligned(rows, cols)
+        weights = _table_weights(prior, files.prior_kind)
+        _check_sums(prior, files.prior_kind)
+        # A pair without a score is impossible, but one without a prior is not.
+        weights = np.where(np.isnan(prior.values), 0.0, weights)
+        allowed = allowed & (weights > -np.inf)
+        prior_scores = np.where(weights > -np.inf, weights, 0.0)
+    known = None if files.known is None else _known(files.known, rows, cols, allowed)
+    if (
+        len(rows) == len(cols)
+        and free["row_unmatched"] is None
+        and free["col_unmatched"] is not None
+    ):
+        raise ValueError(
+            f"unused must come with unmatched if there are as many items as labels ({len(rows)}), "
+            "got it alone: each item takes a label, so that none could stay unused."
+        )
+    _check_feasible(path, rows, len(cols), allowed, free["row_unmatched"])
+    mask = None if allowed.all() else allowed
+    return {"mask": mask, "known": known, "prior_scores": prior_scores, **free}
+
+
+def _mask(table: Table) -> np.ndarray:
+    values = np.nan_to_num(table.values, nan=0.0)
+    bad = np.argwhere((values != 0) & (values != 1))
+    if len(bad):
+        i, j = map(int, bad[0])
+        raise ValueError(
+            f"{table.place(i, j)}: expected 1 (allowed) or 0 (forbidden), got "
+            f"{table.values[i, j]:g}."
+        )
+    return values == 1
+
+
+def _known(
+    path: Path, rows: tuple[str, ...], cols: tuple[str, ...], allowed: np.ndarray
+) -> np.ndarray:
+    """Return the (n,) known columns, -1 for unknown."""
+    row_of, col_of = ({name: k for k, name in enumerate(names)} for names in (rows, cols))
+    known = np.full(len(rows), -1)
+    for line, item, label in read_pairs(path):
+        for what, name, place in (("an item", item, row_of), ("a label", label, col_of)):
+            if name not in place:
+                raise ValueError(f"{at(path, line)}: expected {what} of the input, got {name!r}.")
+        i, j = row_of[item], col_of[label]
+        if known[i] >= 0 or j in known:
+            raise ValueError(
+                f"{at(path, line)}: expected each item and each label once, got {item!r} and "
+                f"{label!r} again."
+            )
+        if not allowed[i, j]:
+            raise ValueError(
+                f"{at(path, line)}: expected a pair that is allowed, got {item!r} and {label!r}, "
+                "which are not."
+            )
+        known[i] = j
+    return known
+
+
+def _check_feasible(
+    path: Path, rows: tuple[str, ...], m: int, allowed: np.ndarray, unmatched: Any
+) -> None:
+    """Raise ``ValueError`` if an item can neither be matched nor stay unmatched."""
+    if unmatched is None:
+        must_match = np.full(len(rows), len(rows) <= m)
+    else:
+        must_match = np.broadcast_to(np.asarray(unmatched) == -np.inf, len(rows))
+    stuck = np.flatnonzero(must_match & ~allowed.any(axis=1))
+    if stuck.size:
+        raise ValueError(
+            f"{path}: expected an allowed label for each item, or --unmatched, got none for "
+            f"{rows[stuck[0]]!r:.60}."
+        )

@@ -1,0 +1,126 @@
+"""Tracks from Python: links against brute force, and equal to those of ``permvi track``."""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import permvi as pv
+from permvi import cli
+from permvi.models import Tracks
+from tests.cli.test_track import FRAMES, LOST, NEW, SD, as_csv, exact
+
+POINTS = [list(points.values()) for points in FRAMES.values()]
+NAMED = {"ids": [list(points) for points in FRAMES.values()], "names": FRAMES, "axes": "xy"}
+
+
+@pytest.fixture(scope="module")
+def linked():
+    tracks = Tracks(POINTS, SD, NEW, LOST, **NAMED)
+    return tracks.link([pv.fit(step, seed=0) for step in tracks.steps])
+
+
+def test_links_are_those_of_brute_force(linked):
+    rows = {(row["frame"], row["id"]): row for row in linked.rows()}
+    for before, after in itertools.pairwise(FRAMES):
+        table, _ = exact(FRAMES[before], FRAMES[after])
+        names = [*FRAMES[before], None]
+        for name, p in zip(FRAMES[after], table, strict=True):
+            row = rows[after, name]
+            assert row["probability"] == pytest.approx(p[names.index(row["previous"])], abs=1e-6)
+            others = np.delete(p, names.index(row["previous"]))
+            assert row["runner_up_probability"] == pytest.approx(others.max(), abs=1e-6)
+            assert row["p_new"] == pytest.approx(p[-1], abs=1e-6)
+        for name, lost in zip(FRAMES[before], 1 - table[:, :-1].sum(axis=0), strict=True):
+            assert rows[before, name]["p_lost"] == pytest.approx(lost, abs=1e-6)
+
+
+def test_tracks_follow_the_links(linked):
+    points = {(point.frame, point.row): point for point in linked.points}
+    assert sorted(place for track in linked.tracks for place in track.points) == sorted(points)
+    for track in linked.tracks:
+        first, *others = (points[place] for place in track.points)
+        assert first.previous is None
+        assert [point.frame for point in others] == [
+            first.frame + k + 1 for k in range(len(others))
+        ]
+        assert [point.previous for point in others] == [row for _, row in track.points[:-1]]
+        assert track.probability == pytest.approx(np.prod([p.probability for p in others]))
+        assert {points[place].track for place in track.points} == {track.track}
+
+
+def test_the_command_gives_the_same_numbers(linked, tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text(as_csv(FRAMES))
+    options = ["--sd", "0.5,0.4", "--new", str(NEW), "--lost", str(LOST), "--json"]
+    found = json.loads(CliRunner().invoke(cli.app, ["track", str(path), *options]).stdout)
+    assert found["points"] == linked.rows()
+    assert [track["probability"] for track in found["tracks"]] == [
+        track.probability for track in linked.tracks
+    ]
+
+
+def test_a_table_of_points(linked):
+    frame = linked.to_frame()
+    assert list(frame.columns) == [
+        *("frame", "id", "x", "y", "track", "previous", "probability", "runner_up"),
+        *("runner_up_probability", "p_new", "p_lost"),
+    ]
+    assert len(frame) == sum(map(len, POINTS))
+    assert frame["probability"].isna().sum() == len(POINTS[0])
+    assert frame["p_lost"].isna().sum() == len(POINTS[-1])
+
+
+def test_names_come_from_data_frames():
+    frames = [
+        pd.DataFrame(list(points.values()), index=list(points), columns=["u", "v"])
+        for points in FRAMES.values()
+    ]
+    tracks = Tracks(frames, 0.5)
+    assert tracks.ids == (("a", "b", "c"), ("p", "q"), ("r", "s", "t"))
+    assert (tracks.names, tracks.axes) == (("0", "1", "2"), ("u", "v"))
+    assert tracks.steps[0].labels == (("p", "q"), ("a", "b", "c"))
+    plain = Tracks(POINTS, 0.5)
+    assert (plain.ids[1], plain.axes) == (("0", "1"), ("x0", "x1"))
+
+
+def test_links_are_left_out_until_groups_are_small(rng):
+    few = Tracks([np.zeros((2, 1)), np.ones((2, 1))], 1.0)
+    assert few.left_out == (1e9,)
+    assert few.steps[0].mask.all()
+    crowd = Tracks(np.cumsum(rng.normal(size=(2, 60, 2)) * [[[2.0]], [[0.1]]], axis=0), 0.1)
+    (factor,), (step,) = crowd.left_out, crowd.steps
+    assert factor in (1e9, 1e6, 1e4, 1e3)
+    assert not step.mask.all()
+    posterior = pv.fit(step, seed=0)
+    assert (posterior.method, posterior.diagnostics.verdict) == ("exact", "trust")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Tracks(3, 1.0), "frames must be a sequence of arrays of points, got 3"),
+        (lambda: Tracks(POINTS[:1], 1.0), "frames must hold two frames or more, got 1"),
+        (lambda: Tracks([POINTS[0], [[1.0]]], 1.0), r"frames\[1\] must have 2 coordinates as"),
+        (lambda: Tracks([POINTS[0], []], 1.0), r"frames\[1\] must be a non-empty array with 2"),
+        (lambda: Tracks([[[0.0]], [[np.nan]]], 1.0), r"frames\[1\] must be finite, got nan"),
+        (lambda: Tracks(POINTS, 0.0), "sd must be positive and finite, got 0.0"),
+        (lambda: Tracks(POINTS, [1, 1, 1]), r"sd must be a number or have shape \(2,\), got"),
+        (lambda: Tracks(POINTS, 1.0, new=-1), "new must be positive and finite, got -1"),
+        (lambda: Tracks(POINTS, 1.0, lost=1.0), "lost must be a probability between 0 and 1, got"),
+        (lambda: Tracks(POINTS, 1.0, ids=["ab"]), "ids must name the points of 3 frames, got 1"),
+        (
+            lambda: Tracks(POINTS, 1.0, ids=["aab", "pq", "rst"]),
+            r"ids\[0\] must differ from each other, got 'a' twice",
+        ),
+        (lambda: Tracks(POINTS, 1.0, names="ab"), "names must hold 3 names, got 2"),
+        (lambda: Tracks(POINTS, 1.0, axes=["x", "track"]), "axes must be none of the other col"),
+        (lambda: Tracks(POINTS, 1.0).link([]), "posteriors must be those of the steps, of shapes"),
+    ],
+)
+def test_mistakes(build, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        build()
