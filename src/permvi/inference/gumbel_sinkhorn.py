@@ -24,11 +24,19 @@ from jax.scipy.special import gammaln
 
 from permvi import assignment, transforms
 from permvi._checks import whole
-from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
-from permvi.inference.pathwise import Progress, ascend
+from permvi.inference.method import (
+    Context,
+    Method,
+    MethodInfo,
+    StepProgress,
+    alike,
+    option_names,
+    stack,
+)
+from permvi.inference.pathwise import ascend
 from permvi.inference.vi.method import posterior_of
 from permvi.inference.vi.optimisers import exponential
-from permvi.inference.vi.prepare import RelaxedProblem, prepare
+from permvi.inference.vi.relaxed_problem import RelaxedProblem, relax
 from permvi.posterior import Posterior
 from permvi.problem.prepare import Prepared
 
@@ -148,13 +156,13 @@ def fit_gumbel_sinkhorn(
     problems: RelaxedProblem,
     rng_key: jax.Array,
     options: GumbelSinkhornOptions | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> list[PathwiseResult]:
     """Fit problems of one shape at once and draw permutations.
 
     Args:
-        problems: Made by `permvi.inference.vi.prepare.prepare`, with an axis over problems in front
-            of all leaves. Other latents are not looked at.
+        problems: Made by `permvi.inference.vi.relaxed_problem.relax`, with an axis over problems in
+            front of all leaves. Other latents are not looked at.
         rng_key: A JAX random key.
         options: Settings.
         on_progress: Called as ``on_progress(step, total, elbo)``.
@@ -267,7 +275,7 @@ def stack_problems(batch: Sequence[Prepared], method: str) -> RelaxedProblem:
                 "try method='mcmc'."
             )
     # Any family that takes masks: they all see the same square problem.
-    return prepare(stack([prepared.problem for prepared in batch]), "rounding")
+    return relax(stack([prepared.problem for prepared in batch]), "rounding")
 
 
 def refuse_infinite(elbo_trace: np.ndarray, method: str) -> None:

@@ -13,7 +13,7 @@ from permvi.inference.discrete.correction import Corrected, log_probs, missed_ma
 from permvi.inference.discrete.family import Family, draw_many
 from permvi.inference.discrete.options import DiscreteOptions, Recipe, resolve
 from permvi.inference.discrete.structure import build_structure
-from permvi.inference.discrete.training import Progress, Trained, train, train_batch
+from permvi.inference.discrete.training import Trained, train, train_batch
 from permvi.inference.discrete.warm_start import (
     find_table,
     initial_family,
@@ -21,6 +21,7 @@ from permvi.inference.discrete.warm_start import (
     uniform_family,
 )
 from permvi.inference.discrete.without_replacement import draw_distinct
+from permvi.inference.method import StepProgress
 from permvi.problem.evaluation import Evaluate, Seen, as_perms, codes
 from permvi.problem.problem import Problem
 
@@ -71,7 +72,7 @@ def run_discrete(
     kind: str | None = None,
     options: DiscreteOptions | None = None,
     marginals: np.ndarray | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> DiscreteResult:
     """Fit a row-by-row family to a problem and weight its draws.
 
@@ -99,7 +100,7 @@ def run_discrete_batch(
     evaluates: Sequence[Evaluate],
     kind: str | None = None,
     options: DiscreteOptions | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> list[DiscreteResult]:
     """`run_discrete` for linear problems of one shape, trained in one vmapped call."""
     keys = [jax.random.split(key, 3) for key in jax.random.split(rng_key, len(problems))]

@@ -20,7 +20,7 @@ from permvi.inference.naive.rows import (
     fit_naive,
 )
 from permvi.inference.vi.method import posterior_of
-from permvi.inference.vi.prepare import RelaxedProblem, prepare
+from permvi.inference.vi.relaxed_problem import RelaxedProblem, relax
 from permvi.posterior import Posterior
 from permvi.problem.prepare import Prepared
 from permvi.problem.unmatched import grounded
@@ -93,7 +93,7 @@ def _stacked(batch: Sequence[Prepared], method: str) -> RelaxedProblem:
     if not batch[0].problem.latents:
         return stack_problems(batch, method)
     # Any family that takes masks: they all see the same square problem.
-    return prepare(stack([prepared.problem for prepared in batch]), "rounding")
+    return relax(stack([prepared.problem for prepared in batch]), "rounding")
 
 
 def _with_rows(prepared: Prepared, result: Any, rows: np.ndarray) -> Posterior:

@@ -25,10 +25,11 @@ from scipy.special import softmax
 from permvi import assignment
 from permvi._checks import whole
 from permvi.inference.gumbel_sinkhorn import PathwiseResult, pathwise_result
+from permvi.inference.method import StepProgress
 from permvi.inference.naive.gamma import log_gamma
-from permvi.inference.pathwise import Progress, ascend
+from permvi.inference.pathwise import ascend
 from permvi.inference.vi.objective import latent_guide, latent_start, latent_start_scale
-from permvi.inference.vi.prepare import RelaxedProblem
+from permvi.inference.vi.relaxed_problem import RelaxedProblem
 from permvi.inference.vi.run import LatentDraws
 from permvi.problem.unmatched import complete
 
@@ -157,13 +158,13 @@ def fit_naive(
     problems: RelaxedProblem,
     rng_key: jax.Array,
     options: NaiveOptions | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> tuple[list[PathwiseResult], np.ndarray]:
     """Fit Dirichlet rows to problems of one shape at once and draw permutations.
 
     Args:
-        problems: Made by `permvi.inference.vi.prepare.prepare`, with an axis over problems in front
-            of all leaves.
+        problems: Made by `permvi.inference.vi.relaxed_problem.relax`, with an axis over problems in
+            front of all leaves.
         rng_key: A JAX random key.
         options: Settings.
         on_progress: Called as ``on_progress(step, total, elbo)``.

@@ -1,6 +1,7 @@
 """Latents other than permutations: independent normals in unconstrained space."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from permvi.distributions import VertexPrior
 from permvi.inference.vi.families import FAMILIES, bounded_scale
 from permvi.inference.vi.optimisers import SCHEDULES, exponential, shared_adam
 from permvi.inference.vi.options import VIOptions
-from permvi.inference.vi.prepare import RelaxedProblem
+from permvi.inference.vi.relaxed_problem import RelaxedProblem
 
 # In units of the prior where that is normal, else in unconstrained space.
 _INITIAL_SCALE = 0.1
@@ -205,3 +206,40 @@ def relaxed_guide(
         loc = numpyro.param(f"{name}_loc", start_latent)
         raw_scale = numpyro.param(f"{name}_raw_scale", latent_start_scale(loc))
         numpyro.sample(name, latent_guide(prior, loc, raw_scale))
+
+
+def _over_problems_and_restarts(one: Callable[..., Any]) -> Callable[..., Any]:
+    """Map ``one(problem, x)`` over problems (p, ...) and x (p, r, ...)."""
+    return jax.vmap(jax.vmap(one, in_axes=(None, 0)))
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def start_fits(config: Config, problems: RelaxedProblem, numbers: Numbers, keys: jax.Array) -> Any:
+    """Return the states of SVI before the first step; ``keys`` are (problems, restarts)."""
+
+    def one(problem: RelaxedProblem, key: jax.Array) -> Any:
+        stage = stage_at(jnp.zeros(()), config, numbers)
+        return make_svi(config, numbers).init(key, problem, numbers, stage)
+
+    return _over_problems_and_restarts(one)(problems, keys)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def advance_fits(
+    config: Config, problems: RelaxedProblem, numbers: Numbers, states: Any, first: jax.Array
+) -> tuple[Any, tuple[jax.Array]]:
+    """Take a chunk of steps; return the states and the ELBOs (problems, restarts, steps)."""
+    svi = make_svi(config, numbers)
+
+    def one(problem: RelaxedProblem, state: Any) -> tuple[Any, tuple[jax.Array]]:
+        # SVI learns in `init` how parameters are constrained; their shapes are enough for that.
+        jax.eval_shape(svi.init, state.rng_key, problem, numbers, last_stage(numbers))
+
+        def step(state: Any, index: jax.Array) -> tuple[Any, tuple[jax.Array]]:
+            stage = stage_at(index, config, numbers)
+            state, loss = svi.stable_update(state, problem, numbers, stage)
+            return state, (-loss,)
+
+        return jax.lax.scan(step, state, first + jnp.arange(config.chunk_length))
+
+    return _over_problems_and_restarts(one)(problems, states)

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from permvi import _checks
 from permvi._checks import whole
+from permvi.inference.optimise import equal_chunks
 from permvi.inference.vi.families import FAMILIES
 from permvi.inference.vi.optimisers import OPTIMISERS, SCHEDULES
 
@@ -120,9 +121,8 @@ class VIOptions:
 
     @property
     def chunks(self) -> tuple[int, int]:
-        """How many chunks there are and how many steps each has: all alike, for one compilation."""
-        count = math.ceil(self.num_steps / self.chunk_size)
-        return count, math.ceil(self.num_steps / count)
+        """How many chunks there are and how many steps each has."""
+        return equal_chunks(self.num_steps, self.chunk_size)
 
     def check_family(self, family: str) -> None:
         """Refuse temperatures and optimisers that the family does not have."""

@@ -9,17 +9,20 @@ import numpy as np
 from numpyro import handlers
 
 from permvi import assignment
-from permvi.inference.vi.loop import Optimised, Progress, optimise
+from permvi.inference.method import StepProgress
+from permvi.inference.optimise import Optimised, optimise
 from permvi.inference.vi.objective import (
     SITE,
     Config,
     Numbers,
+    advance_fits,
     last_stage,
     relaxed_guide,
     split_options,
+    start_fits,
 )
 from permvi.inference.vi.options import VIOptions
-from permvi.inference.vi.prepare import RelaxedProblem, prepare
+from permvi.inference.vi.relaxed_problem import RelaxedProblem, relax
 from permvi.problem.problem import Problem
 
 
@@ -173,7 +176,7 @@ def run_vi(
     rng_key: jax.Array,
     family: str = "rounding",
     options: VIOptions | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> VIResult:
     """Fit a relaxed family to a problem and draw permutations from it.
 
@@ -201,7 +204,7 @@ def run_vi_batch(
     rng_key: jax.Array,
     family: str = "rounding",
     options: VIOptions | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> list[VIResult]:
     """Fit many problems of one shape at once.
 
@@ -218,15 +221,27 @@ def run_vi_batch(
     """
     options = VIOptions.calibrated(family) if options is None else options
     options.check_family(family)
-    relaxed = prepare(problems, family)
+    relaxed = relax(problems, family)
     num_problems = _num_problems(relaxed)
     config, numbers = split_options(family, options)
     key_fit, key_draw = jax.random.split(rng_key)
     keys = jax.random.split(key_fit, (num_problems, options.num_restarts))
-    fit = optimise(relaxed, keys, config, numbers, options.patience, on_progress)
+    moves = config.temperature_schedule != "constant" or numbers.tempering < 1
+    fit = optimise(
+        lambda state, first, _: advance_fits(config, relaxed, numbers, state, first),
+        start_fits(config, relaxed, numbers, keys),
+        int(numbers.num_steps),
+        config.chunk_length,
+        on_progress,
+        patience=options.patience,
+        moving_until=float(numbers.anneal_steps) if moves else 0.0,
+        interruptible=True,
+    )
+    # The optimiser's own state comes with the parameters, all of them unconstrained.
+    params, _ = fit.state.optim_state[1]
     drawn = draw_permutations(
         relaxed,
-        fit.params,
+        params,
         config,
         numbers,
         key_draw,
@@ -234,7 +249,7 @@ def run_vi_batch(
         keep_relaxed=options.keep_relaxed,
     )
     marginals = drawn.marginals(relaxed.shape[1])
-    return [_result(b, family, options, fit, drawn, marginals) for b in range(num_problems)]
+    return [_result(b, family, options, fit, params, drawn, marginals) for b in range(num_problems)]
 
 
 def _num_problems(problems: RelaxedProblem) -> int:
@@ -251,20 +266,26 @@ def _num_problems(problems: RelaxedProblem) -> int:
 
 
 def _result(
-    b: int, family: str, options: VIOptions, fit: Optimised, drawn: Drawn, marginals: np.ndarray
+    b: int,
+    family: str,
+    options: VIOptions,
+    fit: Optimised,
+    params: dict[str, jax.Array],
+    drawn: Drawn,
+    marginals: np.ndarray,
 ) -> VIResult:
-    best = int(np.argmax(fit.final_elbo[b]))
+    best, elbo_trace = int(fit.best[b]), fit.elbo_trace[b]
     if not np.isfinite(fit.final_elbo[b, best]):
         raise ValueError(
             f"log_density must be finite on relaxed matrices for {family}, got an ELBO of "
-            f"{fit.elbo_trace[b, best, -1]} from every restart."
+            f"{elbo_trace[best, -1]} from every restart."
         )
 
     def site(values: np.ndarray) -> np.ndarray:
         """Without the axis of sites, the second, if there is only one."""
         return values[:, 0] if values.shape[1] == 1 else values
 
-    num_restarts, num_steps = fit.elbo_trace.shape[1:]
+    num_restarts, num_steps = elbo_trace.shape
     latents = {}
     for name, values in drawn.latents.items():
         draws = values[b, best]
@@ -274,13 +295,13 @@ def _result(
         options=options,
         draws=site(drawn.perms[b, best]),
         latents=latents,
-        elbo_trace=fit.elbo_trace[b],
+        elbo_trace=elbo_trace,
         best_restart=best,
         converged=bool(fit.settled[b, best]),
         interrupted=fit.interrupted,
         marginals=site(marginals[b]),
         vertex_distance=float(drawn.distance[b, best].mean()),
         num_evaluations=num_restarts * num_steps * options.num_samples,
-        params={name: np.asarray(value[b]) for name, value in fit.params.items()},
+        params={name: np.asarray(value[b]) for name, value in params.items()},
         relaxed_draws=None if drawn.relaxed is None else site(drawn.relaxed[b, best]),
     )

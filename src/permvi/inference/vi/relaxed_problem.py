@@ -69,7 +69,7 @@ class RelaxedProblem:
         return total + jnp.sum(self.row_alone * alone) + jnp.sum(self.col_alone * left)
 
 
-def prepare(problem: Problem, family: str) -> RelaxedProblem:
+def relax(problem: Problem, family: str) -> RelaxedProblem:
     """Check the problem and make it square; its leaves may have a batch axis in front.
 
     Raises:
@@ -97,7 +97,7 @@ def prepare(problem: Problem, family: str) -> RelaxedProblem:
         row_alone, col_alone = (np.where(np.isinf(a), 0.0, a) for a in (row_alone, col_alone))
     elif mask is not None:
         mask = _square_mask(mask, problem.shape)
-    prepared = RelaxedProblem(
+    relaxed = RelaxedProblem(
         problem.data,
         mask,
         row_alone,
@@ -108,7 +108,7 @@ def prepare(problem: Problem, family: str) -> RelaxedProblem:
         problem.num_sites,
     )
     # NumPy first: it gives Python numbers a dtype of their own, and so one compilation.
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), prepared)
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), relaxed)
 
 
 def _square_mask(mask: np.ndarray, shape: tuple[int, int]) -> Any:
