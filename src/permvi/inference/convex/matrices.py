@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi.inference.map import Quadratic
-from permvi.inference.map.quadratic import matrices
-from permvi.inference.map.starts import solve
+from permvi.inference.map.polytope import Map, best_step, frank_wolfe, matrices, solve
 
 
 class Roundings:
@@ -47,8 +46,6 @@ class Roundings:
             self.value, self.perm = value, perm
 
 
-Map = Callable[[np.ndarray], np.ndarray]
-
 # The gap, relative to the value, at which nothing is left to gain.
 _TOLERANCE = 1e-7
 
@@ -58,13 +55,11 @@ class Minimum(NamedTuple):
 
     Attributes:
         x: The last point.
-        value: The function there.
         bound: A lower bound on the function's minimum: the best of those that the iterates gave.
         num_gradients: How many gradients were evaluated.
     """
 
     x: np.ndarray
-    value: float
     bound: float
     num_gradients: int
 
@@ -78,7 +73,7 @@ def minimise(
     max_iter: int,
     visit: Callable[[np.ndarray], None],
 ) -> Minimum:
-    r"""Minimise a convex quadratic function f by steps towards vertices, each as long as is best.
+    r"""Minimise a convex quadratic function f by Frank-Wolfe steps, each as long as is best.
 
     At a point x with the best vertex y under the slopes g there, convexity says that
     :math:`\min f \ge f(x) - \langle g, x - y \rangle`, wherever the iteration stops.
@@ -90,25 +85,33 @@ def minimise(
         start: A point of the polytope.
         value: f there.
         max_iter: The most steps.
-        visit: Called with every iterate and every vertex, of which one may round to something good.
+        visit: Called with every iterate and every vertex, one of which may round to something good.
     """
-    x, bound = start, -np.inf
-    for step in range(max_iter):
-        slopes = gradient(x)
-        vertex = best_vertex(slopes)
-        visit(x)
-        visit(vertex)
-        direction = vertex - x
-        gap = -float((slopes * direction).sum())
+    bound = -np.inf
+
+    def line_search(X: np.ndarray, vertices: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        nonlocal bound, value
+        visit(X[0])
+        visit(vertices[0])
+        direction = vertices[0] - X[0]
+        gap = float((slopes[0] * direction).sum())
         bound = max(bound, value - gap)
         if gap <= _TOLERANCE * max(1.0, abs(value)):
-            return Minimum(x, value, bound, step + 1)
+            return np.zeros(1)
         bend = curvature(direction)
-        length = min(1.0, gap / (2 * bend)) if bend > 0 else 1.0
-        x = x + length * direction
+        length = float(best_step(gap, -bend))
         value += length * (length * bend - gap)
-    visit(x)
-    return Minimum(x, value, bound, max_iter)
+        return np.array([length])
+
+    found = frank_wolfe(
+        lambda X: -gradient(X[0])[None],
+        lambda slopes: best_vertex(-slopes[0])[None],
+        line_search,
+        start[None],
+        max_iter,
+    )
+    visit(found.X[0])
+    return Minimum(found.X[0], bound, found.num_gradients)
 
 
 class MatrixMaximum(NamedTuple):

@@ -11,7 +11,7 @@ from permvi.inference.convex.networks import Permutahedron
 from permvi.inference.convex.vectors import minimise_quadratic, vector_form
 from permvi.inference.map import Quadratic, solve_linear
 from permvi.inference.map.method import quadratic_of
-from permvi.inference.map.quadratic import matrices
+from permvi.inference.map.polytope import matrices
 from permvi.inference.method import Context, Method, MethodInfo
 from permvi.inference.scaling.method import restore_marginals
 from permvi.inference.verdict.audit import audited

@@ -36,7 +36,7 @@ from permvi.inference.dynamics.search import (
     search,
     take_over,
 )
-from permvi.inference.map.starts import relaxed_starts
+from permvi.inference.map.polytope import relaxed_starts
 
 # Moves are proposed by exp(gain / breadth), an even mixture of these breadths.
 _BREADTHS = (4.0, 16.0)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi.inference.map.local_search import LogDensityBatch, Memory, Neighbourhood, hill_climb
-from permvi.inference.map.quadratic import frank_wolfe
+from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
+from permvi.inference.map.quadratic import ARRIVED
 from permvi.inference.map.result import MapOptions, MapResult
-from permvi.inference.map.starts import relaxed_starts, solve
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import (
     LogWeights,
@@ -87,9 +87,12 @@ def solve_density(
     if problem.log_density is not None and problem.traceable and not partial:
         relaxed = relaxed_starts((num + 1) // 2, shape, mask, rng)
         density = _Relaxed(problem, len(relaxed))
-        ascent = frank_wolfe(density.gradient, density.line_search, relaxed, mask, options.max_iter)
+        vertices, limit = best_matrices(mask), options.max_iter
+        ascent = frank_wolfe(
+            density.gradient, vertices, density.line_search, relaxed, limit, ARRIVED
+        )
         spent = density.num_evaluations
-        given.append(ascent.perms)
+        given.append(solve(ascent.X, mask))
         num //= 2
     if num:
         given.append(random_matchings(num, problem, rng))
@@ -150,12 +153,12 @@ class _Relaxed:
         found = _gradient(*self._arguments, self._filled(X))
         return np.asarray(found, dtype=np.float64)[: len(X)]
 
-    def line_search(self, X: np.ndarray, direction: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    def line_search(self, X: np.ndarray, vertices: np.ndarray, slopes: np.ndarray) -> np.ndarray:
         """(r, ..., n, m) -> (r,) the best of a few steps."""
         del slopes
         self.num_evaluations += len(_STEPS) * len(X)
         sizes = _STEPS.reshape(-1, *(1 for _ in X.shape))
-        tried = self._filled(X) + sizes * self._filled(direction)
+        tried = self._filled(X) + sizes * self._filled(vertices - X)
         values = np.asarray(_density(*self._arguments, tried))[:, : len(X)]
         return _STEPS[np.argmax(np.where(np.isnan(values), -np.inf, values), axis=0)]
 
