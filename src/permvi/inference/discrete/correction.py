@@ -14,7 +14,7 @@ import numpy as np
 
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.map.local_search import local_search
-from permvi.problem.evaluation import Seen, as_perms
+from permvi.problem.evaluation import Evaluations, as_perms
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import feasible
 
@@ -137,7 +137,7 @@ _MISSED_FACTOR = 50.0
 
 
 def search_modes(
-    problem: Problem, seen: Seen, random_choices: np.ndarray, max_evaluations: int
+    problem: Problem, seen: Evaluations, random_choices: np.ndarray, max_evaluations: int
 ) -> np.ndarray | None:
     """Climb from random matchings and from the best one seen; everything evaluated is kept.
 
@@ -157,7 +157,7 @@ def search_modes(
     mask = True if problem.mask is None else np.asarray(problem.mask)
     allowed = np.broadcast_to(mask, (n, m) if S == 1 else (S, n, m))
     partial = problem.is_partial
-    best = seen.choices[[np.argmax(seen.values)]] if len(seen) else random_choices[:1]
+    best = seen.best[None] if len(seen) else random_choices[:1]
     # A climb takes about a step for each row, and a step looks at all swaps.
     swaps = S * n * (max(n, m) - 1) // 2
     num_climbs = max_evaluations // max(1, swaps * S * n)
@@ -179,7 +179,7 @@ def search_modes(
     return np.where(found < 0, m, found).reshape(-1, S, n)
 
 
-def missed_mass(family: Family, seen: Seen, found: np.ndarray, weighted: Corrected) -> float:
+def missed_mass(family: Family, seen: Evaluations, found: np.ndarray, weighted: Corrected) -> float:
     """The posterior mass of what was found where the family has hardly any probability."""
     if len(found) == 0:
         return 0.0

@@ -17,7 +17,7 @@ from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.inference.vi import run_vi
 from permvi.posterior import Posterior, diagnose
 from permvi.posterior.diagnostics import EXACT_REASONS
-from permvi.problem.evaluation import Evaluate, as_perms, log_densities
+from permvi.problem.evaluation import as_perms, evaluator
 from permvi.problem.prepare import Prepared
 
 _KINDS = {"sequential": None, "stick_breaking_discrete": "stick_breaking"}
@@ -42,7 +42,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         run_discrete(
             prepared.problem,
             key,
-            _evaluate(prepared),
+            evaluator(prepared.problem),
             _KINDS[context.method],
             options,
             marginals,
@@ -62,7 +62,7 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
     single = options.warm_start != "rounding" and options.num_fits == 1
     if not linear or not single or not alike(problems):
         return None
-    evaluates = [_evaluate(prepared) for prepared in batch]
+    evaluates = [evaluator(problem) for problem in problems]
     results = run_discrete_batch(
         problems, context.rng_key, evaluates, _KINDS[context.method], options, context.step
     )
@@ -77,11 +77,6 @@ def _options(context: Context) -> DiscreteOptions:
             f"{context.method!r}."
         )
     return options
-
-
-def _evaluate(prepared: Prepared) -> Evaluate:
-    problem = prepared.problem
-    return lambda choices: log_densities(problem, np.asarray(as_perms(choices, problem)))
 
 
 def _best(prepared: Prepared, fits: Sequence[Posterior], num_evaluations: int) -> Posterior:
@@ -126,7 +121,7 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
     weighted, seen = result.weighted, result.seen
     if not (weighted.log_densities > -np.inf).any():
         raise ValueError("the log density must be finite for some matching, got -inf for all seen.")
-    mode = np.asarray(as_perms(seen.choices[np.argmax(seen.values)], prepared.problem))
+    mode = np.asarray(as_perms(seen.best, prepared.problem))
     corrected = result.recipe.correction != "none"
     # Every matching was evaluated and counts in full.
     complete = not weighted.variances.any() and len(seen) >= count_all(prepared.problem)

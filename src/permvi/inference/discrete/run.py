@@ -22,7 +22,7 @@ from permvi.inference.discrete.warm_start import (
 )
 from permvi.inference.discrete.without_replacement import draw_distinct
 from permvi.inference.method import StepProgress
-from permvi.problem.evaluation import Evaluate, Seen, as_perms, codes
+from permvi.problem.evaluation import Evaluate, Evaluations, as_perms, codes
 from permvi.problem.problem import Problem
 
 # The largest share of the evaluations that looking for a linear stand-in may take.
@@ -52,14 +52,14 @@ class DiscreteResult(NamedTuple):
     weighted: Corrected
     missed_mass: float | None
     elbo_trace: np.ndarray
-    seen: Seen
+    seen: Evaluations
     linear: bool
     recipe: Recipe
 
 
 class _Start(NamedTuple):
     family: Family
-    seen: Seen
+    seen: Evaluations
     beta: float
     linear: bool
     recipe: Recipe
@@ -136,7 +136,7 @@ def _start(
     num_rows = structure.num_sites * structure.shape[0]
     key_rng, key_probe = jax.random.split(rng_key)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key_rng)))
-    seen = Seen(structure.num_choices, evaluate)
+    seen = Evaluations(evaluate, structure.shape[1])
     uniform = uniform_family(structure)
     probe_keys = iter(jax.random.split(key_probe, 4))
 
@@ -177,7 +177,7 @@ def _finish(
 
 
 def _distinct(
-    problem: Problem, family: Family, rng_key: jax.Array, seen: Seen, recipe: Recipe
+    problem: Problem, family: Family, rng_key: jax.Array, seen: Evaluations, recipe: Recipe
 ) -> Corrected:
     num = _affordable_draws(recipe, seen)
     drawn = jax.tree.map(np.asarray, _draw_distinct(family, rng_key, num))
@@ -187,10 +187,10 @@ def _distinct(
 
 
 def _with_replacement(
-    problem: Problem, family: Family, rng_key: jax.Array, seen: Seen, recipe: Recipe
+    problem: Problem, family: Family, rng_key: jax.Array, seen: Evaluations, recipe: Recipe
 ) -> Corrected:
     draws = np.asarray(_draw_many(family, rng_key, recipe.num_draws))
-    _, first = np.unique(codes(draws, family.structure.num_choices), return_index=True)
+    _, first = np.unique(codes(draws, family.structure.shape[1]), return_index=True)
     first.sort()
     # As many draws as the evaluations of new matchings allow.
     new = np.cumsum(~seen.contains(draws[first]))
@@ -202,7 +202,7 @@ def _with_replacement(
     return _horvitz_thompson(problem, seen, choices, log_q, log_inclusion)
 
 
-def _affordable_draws(recipe: Recipe, seen: Seen) -> int:
+def _affordable_draws(recipe: Recipe, seen: Evaluations) -> int:
     """How many draws may be new: of few different sizes, since each one is compiled anew."""
     left = recipe.max_evaluations - seen.num_evaluations
     return min(recipe.num_draws, max(_DRAWS_UNIT, left // _DRAWS_UNIT * _DRAWS_UNIT))
@@ -210,13 +210,13 @@ def _affordable_draws(recipe: Recipe, seen: Seen) -> int:
 
 def _horvitz_thompson(
     problem: Problem,
-    seen: Seen,
+    seen: Evaluations,
     choices: np.ndarray,
     log_q: np.ndarray,
     log_inclusion: np.ndarray,
 ) -> Corrected:
     """What was known before the draws counts in full, what is new by its inclusion probability."""
-    before, known = (seen.choices, seen.values) if len(seen) else (choices[:0], log_q[:0])
+    before, known = seen.ordered() if len(seen) else (choices[:0], log_q[:0])
     new = ~seen.contains(choices)
     log_p = seen.look_up(choices)
     ess = corrections.effective_share(log_p, log_q, log_inclusion)
@@ -229,7 +229,7 @@ def _horvitz_thompson(
 
 
 def _plain(
-    problem: Problem, family: Family, rng_key: jax.Array, seen: Seen, recipe: Recipe
+    problem: Problem, family: Family, rng_key: jax.Array, seen: Evaluations, recipe: Recipe
 ) -> Corrected:
     num = _affordable_draws(recipe, seen)
     draws = np.asarray(_draw_many(family, rng_key, num))
@@ -240,7 +240,7 @@ def _plain(
 
 
 def _equal(
-    problem: Problem, family: Family, rng_key: jax.Array, seen: Seen, recipe: Recipe
+    problem: Problem, family: Family, rng_key: jax.Array, seen: Evaluations, recipe: Recipe
 ) -> Corrected:
     weighted = _plain(problem, family, rng_key, seen, recipe)
     num = len(weighted.perms)

@@ -1,9 +1,10 @@
 """Matchings one swap away: of two rows, or of a row and a free column."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+
+from permvi.problem.evaluation import Evaluate, Evaluations
 
 
 class Neighbourhood:
@@ -61,8 +62,9 @@ class Neighbourhood:
         return full
 
     def plain(self, padded: np.ndarray) -> np.ndarray:
-        """The matchings (..., S, n) of permutations (..., S, size), -1 for unmatched."""
+        """Return the matchings (..., n) or (..., S, n) of permutations (..., S, size)."""
         perms = padded[..., : self.num_rows]
+        perms = perms[..., 0, :] if self.num_sites == 1 else perms
         return np.where(perms < self.num_cols, perms, -1)
 
     def around(self, padded: np.ndarray, site: int) -> tuple[np.ndarray, np.ndarray]:
@@ -97,8 +99,6 @@ class Neighbourhood:
         return found
 
 
-LogDensityBatch = Callable[[np.ndarray], np.ndarray]
-
 # How many neighbours are held at a time, unless one matching alone has more.
 _MAX_NEIGHBOURS = 50_000
 
@@ -117,7 +117,7 @@ class Climb(NamedTuple):
 
 
 def local_search(
-    log_density_batch: LogDensityBatch,
+    log_density_batch: Evaluate,
     starts: np.ndarray,
     allowed: np.ndarray,
     max_evaluations: int = 100_000,
@@ -146,12 +146,13 @@ def local_search(
     Raises:
         ValueError: A start is not allowed, or shapes do not fit.
     """
-    memory = Memory(log_density_batch, max_evaluations)
-    hill_climb(memory, starts, Neighbourhood(allowed, partial=partial))
-    return memory.perms, memory.values
+    hood = Neighbourhood(allowed, partial=partial)
+    memory = Evaluations(log_density_batch, hood.num_cols, max_evaluations)
+    hill_climb(memory, starts, hood)
+    return memory.matchings, memory.values
 
 
-def hill_climb(memory: "Memory", starts: np.ndarray, hood: Neighbourhood) -> Climb:
+def hill_climb(memory: Evaluations, starts: np.ndarray, hood: Neighbourhood) -> Climb:
     """`local_search` with a memory and a neighbourhood that may serve several climbs."""
     starts = np.asarray(starts)
     event = starts.shape[1:]
@@ -162,14 +163,14 @@ def hill_climb(memory: "Memory", starts: np.ndarray, hood: Neighbourhood) -> Cli
             f"{starts.dtype} and shape {starts.shape}."
         )
     places = hood.padded(starts.reshape(-1, hood.num_sites, hood.num_rows))
-    ends = memory.look_up(hood.plain(places))
+    ends = memory.find(hood.plain(places))
     stale = np.where(ends < 0, hood.num_sites, 0)
     site, together = 0, max(1, _MAX_NEIGHBOURS // max(1, hood.num_swaps))
     while (stale < hood.num_sites).any() and memory.left > 0:
         # Those that have to wait join when the first ones have arrived.
         active = np.flatnonzero(stale < hood.num_sites)[:together]
         around, base = hood.around(places[active], site)
-        found = memory.look_up(hood.plain(around))
+        found = memory.find(hood.plain(around))
         values = np.append(memory.values, -np.inf)[found]
         for climber, start, end in _runs(base, len(active)):
             here, best = active[climber], start + _argmax(values[start:end])
@@ -189,54 +190,3 @@ def _runs(base: np.ndarray, num: int) -> list[tuple[int, int, int]]:
     """(which, start, end) of the equal entries of a sorted array."""
     bounds = np.searchsorted(base, np.arange(num + 1))
     return [(k, int(bounds[k]), int(bounds[k + 1])) for k in range(num)]
-
-
-class Memory:
-    """Log densities that are evaluated once, in batches, up to a budget.
-
-    Args:
-        log_density_batch: As for `local_search`.
-        budget: The most evaluations.
-
-    Attributes:
-        values: (k,) the log densities evaluated, in that order.
-        left: How many more there may be.
-    """
-
-    def __init__(self, log_density_batch: LogDensityBatch, budget: int) -> None:
-        self._log_density_batch = log_density_batch
-        self._index: dict[bytes, int] = {}
-        self._perms: list[np.ndarray] = []
-        self.values = np.empty(0)
-        self.left = budget
-
-    @property
-    def perms(self) -> np.ndarray:
-        """(k, n) or (k, S, n) the matchings evaluated."""
-        return _squeezed(np.concatenate(self._perms))
-
-    def look_up(self, perms: np.ndarray) -> np.ndarray:
-        """The places of (k, S, n) matchings in ``values``, -1 for those beyond the budget."""
-        keys = [perm.tobytes() for perm in np.ascontiguousarray(perms)]
-        fresh: dict[bytes, int] = {}
-        for place, key in enumerate(keys):
-            if key not in self._index and len(fresh) < self.left:
-                fresh.setdefault(key, place)
-        if fresh:
-            new = perms[list(fresh.values())]
-            values = np.asarray(self._log_density_batch(_squeezed(new)), dtype=np.float64)
-            if values.shape != (len(new),):
-                raise ValueError(
-                    f"log_density_batch must return {len(new)} values, got shape {values.shape}."
-                )
-            first = len(self.values)
-            self._index.update({key: first + k for k, key in enumerate(fresh)})
-            self._perms.append(new)
-            self.values = np.concatenate([self.values, values])
-            self.left -= len(new)
-        return np.array([self._index.get(key, -1) for key in keys], dtype=np.int64)
-
-
-def _squeezed(perms: np.ndarray) -> np.ndarray:
-    """Matchings (k, S, n) without the axis of a single site."""
-    return perms[:, 0] if perms.shape[1] == 1 else perms

@@ -37,11 +37,11 @@ def frank_wolfe(
 ) -> Ascent:
     """Climb from several points of a polytope at once (Frank and Wolfe 1956).
 
-    Each step goes from X towards the vertex V that is best under the gradient, to ``X + t (V - X)``.
-    The arguments are all that differs between searches: graph matching has a quadratic function
-    (Vogelstein et al. 2015) or a gradient by JAX; convex relaxations read a bound off the gap
-    ``<slopes, V - X>``; a quadratic function with sparse parts carries its gradient along, since it
-    is linear in X. A start stops where its gradient is not finite.
+    A step goes from X towards the vertex V that is best under the gradient, to ``X + t (V - X)``.
+    Searches differ in the arguments alone: graph matching has a quadratic function (Vogelstein et
+    al. 2015) or a gradient by JAX; convex relaxations read a bound off the gap ``<slopes, V - X>``;
+    dynamics carries its gradient along, which is linear in X. A start stops where its gradient is
+    not finite.
 
     Args:
         gradient: Of the function to maximise: (r, ...) -> (r, ...).

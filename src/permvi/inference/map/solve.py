@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from permvi.inference.map.local_search import LogDensityBatch, Memory, Neighbourhood, hill_climb
+from permvi.inference.map.local_search import Neighbourhood, hill_climb
 from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
 from permvi.inference.map.quadratic import ARRIVED
 from permvi.inference.map.result import MapOptions, MapResult
+from permvi.problem.evaluation import Evaluate, Evaluations
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import (
     LogWeights,
@@ -52,7 +53,7 @@ _STEPS = np.array([1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.0])
 
 def solve_density(
     problem: Problem,
-    log_density_batch: LogDensityBatch,
+    log_density_batch: Evaluate,
     options: MapOptions | None = None,
     rng: np.random.Generator | None = None,
     starts: np.ndarray | None = None,
@@ -102,17 +103,16 @@ def solve_density(
         best = perms[np.argmax(values)]
         return MapResult(best, values, spent + len(perms), optimal=False, finished=False)
     hood = Neighbourhood(problem.table_mask, partial=partial)
-    memory = Memory(log_density_batch, max(len(perms), budget))
+    memory = Evaluations(log_density_batch, problem.shape[1], max(len(perms), budget))
     ends, finished = hill_climb(memory, perms, hood)
     if options.polish == "tabu":
         ends = _climb_again(memory, ends, hood, rng)
-    best = memory.perms[np.argmax(memory.values)]
-    values, spent = memory.values[ends], spent + len(memory.values)
-    return MapResult(best, values, spent, optimal=False, finished=finished)
+    spent += memory.num_evaluations
+    return MapResult(memory.best, memory.values[ends], spent, optimal=False, finished=finished)
 
 
 def _climb_again(
-    memory: Memory, ends: np.ndarray, hood: Neighbourhood, rng: np.random.Generator
+    memory: Evaluations, ends: np.ndarray, hood: Neighbourhood, rng: np.random.Generator
 ) -> np.ndarray:
     """Iterated local search from the places ``ends`` in the memory, and the places it ends at."""
     size = (-1, hood.num_sites, hood.num_rows)
@@ -121,9 +121,9 @@ def _climb_again(
     while stale < _MAX_STALE and memory.left > 0:
         best = memory.values.max()
         num_swaps = int(rng.integers(_MIN_SHAKE, strongest, endpoint=True))
-        places = hood.padded(memory.perms[ends].reshape(size))
+        places = hood.padded(memory.matchings[ends].reshape(size))
         shaken = hood.plain(hood.shaken(places, num_swaps, rng))
-        found = hill_climb(memory, shaken if hood.num_sites > 1 else shaken[:, 0], hood).ends
+        found = hill_climb(memory, shaken, hood).ends
         values = np.append(memory.values, -np.inf)
         ends = np.where(values[found] > values[ends], found, ends)
         stale = 0 if memory.values.max() > best else stale + 1

@@ -14,7 +14,7 @@ from permvi.inference.plackett_luce.target import TargetOptions, fit_target
 from permvi.inference.verdict.audit import audited_draws
 from permvi.posterior import Posterior
 from permvi.posterior.laws import register_law
-from permvi.problem.evaluation import as_perms, log_densities
+from permvi.problem.evaluation import evaluator
 from permvi.problem.prepare import Prepared
 
 
@@ -165,16 +165,12 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     options = dict(context.options)
     num_draws = whole("num_draws", options.pop("num_draws", _NUM_DRAWS))
     problem = prepared.problem
-
-    def evaluate(choices: np.ndarray) -> np.ndarray:
-        return log_densities(problem, np.asarray(as_perms(choices, problem)))
-
     fitted = fit_target(
         problem,
         context.rng_key,
         TargetOptions(**options),
-        None if problem.traceable else evaluate,
-        lambda step, total: context.progress(context.method, step, total),
+        None if problem.traceable else evaluator(problem),
+        context.step,
     )
     law, inner = (
         PlackettLuceLaw(fitted.log_worths, fitted.items, known=known, num_cols=num_cols)

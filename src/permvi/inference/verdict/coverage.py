@@ -8,12 +8,13 @@ left on matchings whose neighbours are unknown. Then the set is *closed*: it hol
 there is, and what a fit says can be compared with it.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.map.local_search import Memory, Neighbourhood, hill_climb
-from permvi.problem.evaluation import log_densities
+from permvi.inference.map.local_search import Neighbourhood, hill_climb
+from permvi.problem.evaluation import Evaluations, log_densities
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import random_matchings
 
@@ -63,14 +64,13 @@ def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = N
         max_evaluations: How many other matchings may be; as many as the search thinks fit by
             default.
     """
-    n, S = problem.shape[0], problem.num_sites
-    drawn, counts = np.unique(draws.reshape(-1, S, n).astype(np.int64), axis=0, return_counts=True)
+    drawn, counts = np.unique(draws.astype(np.int64), axis=0, return_counts=True)
     limit = _MAX_EVALUATIONS if problem.traceable else _MAX_HOST_EVALUATIONS
     limit = limit if max_evaluations is None else min(limit, max_evaluations)
-    memory = Memory(lambda perms: log_densities(problem, perms), limit + len(drawn))
-    places = memory.look_up(drawn)
+    memory = Evaluations(partial(log_densities, problem), problem.shape[1], limit + len(drawn))
+    places = memory.find(drawn)
     hood = _neighbourhood(problem)
-    if hood.num_swaps * S <= limit // 4:
+    if hood.num_swaps * hood.num_sites <= limit // 4:
         _climb(problem, memory, hood, int(_CLIMB_SHARE * limit))
     closed = _close(memory, hood)
     log_p = memory.values
@@ -81,8 +81,8 @@ def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = N
         ess_per_draw(log_p, frequencies / len(draws)),
         bound,
         bound - of_draws if of_draws > -np.inf else np.inf,
-        memory.perms[np.argmax(log_p)],
-        memory.perms,
+        memory.best,
+        memory.matchings,
         log_p,
         closed,
     )
@@ -109,7 +109,7 @@ def _neighbourhood(problem: Problem) -> Neighbourhood:
     return Neighbourhood(problem.table_mask, partial=problem.is_partial)
 
 
-def _climb(problem: Problem, memory: Memory, hood: Neighbourhood, budget: int) -> None:
+def _climb(problem: Problem, memory: Evaluations, hood: Neighbourhood, budget: int) -> None:
     """Climb from random matchings; what the climbs see stays in the memory."""
     num_rows = hood.num_sites * hood.num_rows
     num = min(_MAX_CLIMBS, budget // max(1, hood.num_swaps * num_rows))
@@ -123,7 +123,7 @@ def _climb(problem: Problem, memory: Memory, hood: Neighbourhood, budget: int) -
     memory.left += kept - granted
 
 
-def _close(memory: Memory, hood: Neighbourhood) -> bool:
+def _close(memory: Evaluations, hood: Neighbourhood) -> bool:
     """Look around the most probable matchings until the others hold hardly any mass."""
     known = np.zeros(0, bool)
     together = max(1, _BATCH // max(1, hood.num_swaps * hood.num_sites))
@@ -141,8 +141,8 @@ def _close(memory: Memory, hood: Neighbourhood) -> bool:
             return False
         best = np.argsort(-unknown, kind="stable")[:together]
         best = best[unknown[best] > 0]
-        perms = memory.perms[best].reshape(len(best), hood.num_sites, hood.num_rows)
+        perms = memory.matchings[best].reshape(len(best), hood.num_sites, hood.num_rows)
         padded = hood.padded(perms)
         for site in range(hood.num_sites):
-            memory.look_up(hood.plain(hood.around(padded, site)[0]))
+            memory.find(hood.plain(hood.around(padded, site)[0]))
         known[best] = True
