@@ -311,7 +311,7 @@ def test_a_relaxed_fit_can_be_the_start():
         ({"family": "lookahed"}, "family must be one of .* did you mean 'lookahead'"),
         ({"num_components": 0}, "num_components must be an integer of at least 1, got 0"),
         ({"num_samples": 1}, "num_samples must be an integer of at least 2, got 1"),
-        ({"learning_rate": -1.0}, "learning_rate must be positive, got -1.0"),
+        ({"learning_rate": -1.0}, "learning_rate must be a positive number, got -1.0"),
         ({"correction": "swor", "num_components": 3}, "more than one component, got 'swor'"),
         ({"max_evaluations": 2.5}, "max_evaluations must be an integer of at least 1, got 2.5"),
     ],

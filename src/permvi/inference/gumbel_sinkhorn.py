@@ -23,7 +23,6 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from permvi import assignment, transforms
-from permvi._checks import whole
 from permvi.inference.method import (
     Context,
     Method,
@@ -33,7 +32,7 @@ from permvi.inference.method import (
     option_names,
     stack,
 )
-from permvi.inference.pathwise import ascend
+from permvi.inference.pathwise import PathwiseOptions, ascend
 from permvi.inference.vi.method import posterior_of
 from permvi.inference.vi.optimisers import exponential
 from permvi.inference.vi.relaxed_problem import RelaxedProblem, relax
@@ -42,45 +41,22 @@ from permvi.problem.prepare import Prepared
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GumbelSinkhornOptions:
-    """How to fit.
+class GumbelSinkhornOptions(PathwiseOptions):
+    """How to fit; the other options are those of `permvi.inference.pathwise.PathwiseOptions`.
 
     The default temperature did best of 1/2, 1 and 2 on 80 matching problems of 6 points.
 
     Attributes:
         temperature: The temperature at the end of the fit.
         temperature_start: Where it starts; it falls exponentially over the first half of the steps.
-        prior_temperature: That of the prior's noise.
+        prior_temperature: The temperature of the prior's noise.
         sinkhorn_steps: Normalisations of rows and columns.
-        learning_rate: Of Adam, at the start.
-        num_steps: Number of steps, rounded up to whole chunks.
-        num_samples: Monte Carlo samples of the ELBO in each step.
-        num_restarts: Independent fits, of which the one with the best ELBO is kept.
-        start_spread: Standard deviation of the random start around equal entries.
-        num_draws: Permutations drawn from each restart.
     """
 
     temperature: float = 2.0
     temperature_start: float = 2.0
     prior_temperature: float = 1.0
     sinkhorn_steps: int = 20
-    learning_rate: float = 0.1
-    num_steps: int = 500
-    num_samples: int = 8
-    num_restarts: int = 4
-    start_spread: float = 0.1
-    num_draws: int = 2000
-
-    def __post_init__(self) -> None:
-        counts = ("sinkhorn_steps", "num_steps", "num_samples", "num_restarts", "num_draws")
-        for name in counts:
-            whole(name, getattr(self, name))
-        for name in ("temperature", "temperature_start", "prior_temperature", "learning_rate"):
-            value = getattr(self, name)
-            if not 0 < value < np.inf:
-                raise ValueError(f"{name} must be a positive number, got {value!r:.60}.")
-        if not 0 <= self.start_spread < np.inf:
-            raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r:.60}.")
 
 
 class _Numbers(NamedTuple):

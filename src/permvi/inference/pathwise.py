@@ -4,6 +4,7 @@ All arrays have two axes in front, problems and restarts. Data, parameters and n
 the compiled function, so that fits of the same shapes share one compilation.
 """
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple, Protocol
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from permvi._checks import positive_number, whole
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import equal_chunks, has_settled, optimise
 from permvi.inference.vi.relaxed_problem import RelaxedProblem
@@ -20,6 +22,36 @@ Progress = StepProgress
 """``on_progress(step, total, elbo)``, called after every chunk of steps."""
 
 _CHUNK = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PathwiseOptions:
+    """How to fit by pathwise gradients.
+
+    Attributes:
+        learning_rate: The learning rate of Adam at the start.
+        num_steps: Number of steps, rounded up to whole chunks.
+        num_samples: Monte Carlo samples of the ELBO in each step.
+        num_restarts: Independent fits, of which the one with the best ELBO is kept.
+        start_spread: Standard deviation of the random start around equal entries. Other latents
+            with a normal prior start as far from its mean, in units of its standard deviation.
+        num_draws: Permutations drawn from each restart.
+    """
+
+    learning_rate: float = 0.1
+    num_steps: int = 500
+    num_samples: int = 8
+    num_restarts: int = 4
+    start_spread: float = 0.1
+    num_draws: int = 2000
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.name != "start_spread":
+                check = whole if isinstance(field.default, int) else positive_number
+                check(field.name, getattr(self, field.name))
+        if not 0 <= self.start_spread < np.inf:
+            raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r:.60}.")
 
 
 class Objective(Protocol):

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal, NamedTuple, get_args
 
-from permvi._checks import one_of, whole
+from permvi._checks import one_of, positive_number, whole
 from permvi.inference.discrete.training import Training
 
 Correction = Literal["auto", "swor", "ht", "snis", "none"]
@@ -79,9 +79,8 @@ class DiscreteOptions:
         for name, smallest in least.items():
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), smallest)
-        rate = self.learning_rate
-        if rate is not None and not rate > 0:
-            raise ValueError(f"learning_rate must be positive, got {rate!r}.")
+        if self.learning_rate is not None:
+            positive_number("learning_rate", self.learning_rate)
         if self.correction == "swor" and (self.num_components or 1) > 1:
             raise ValueError(
                 "correction must be 'ht', 'snis' or 'none' for more than one component, got 'swor'."

@@ -23,11 +23,10 @@ from jax.scipy.special import digamma, gammaln
 from scipy.special import softmax
 
 from permvi import assignment
-from permvi._checks import whole
 from permvi.inference.gumbel_sinkhorn import PathwiseResult, pathwise_result
 from permvi.inference.method import StepProgress
 from permvi.inference.naive.gamma import log_gamma
-from permvi.inference.pathwise import ascend
+from permvi.inference.pathwise import PathwiseOptions, ascend
 from permvi.inference.vi.objective import latent_guide, latent_start, latent_start_scale
 from permvi.inference.vi.relaxed_problem import RelaxedProblem
 from permvi.inference.vi.run import LatentDraws
@@ -40,37 +39,16 @@ _NUMBERS_AT_ONCE = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NaiveOptions:
-    """How to fit; linear models use ``num_draws`` only.
+class NaiveOptions(PathwiseOptions):
+    """How to fit; the other options are those of `permvi.inference.pathwise.PathwiseOptions`.
+
+    Linear models use ``num_draws`` only.
 
     Attributes:
-        prior_concentration: Of the Dirichlet prior of a row, for each of its entries.
-        learning_rate: Of Adam, at the start.
-        num_steps: Number of steps, rounded up to whole chunks.
-        num_samples: Monte Carlo samples of the ELBO in each step.
-        num_restarts: Independent fits, of which the one with the best ELBO is kept.
-        start_spread: Standard deviation of the random start, of other latents with a normal prior
-            in units of that.
-        num_draws: Permutations drawn from each restart.
+        prior_concentration: The concentration of the Dirichlet prior of a row, for each entry.
     """
 
     prior_concentration: float = 0.1
-    learning_rate: float = 0.1
-    num_steps: int = 500
-    num_samples: int = 8
-    num_restarts: int = 4
-    start_spread: float = 0.1
-    num_draws: int = 2000
-
-    def __post_init__(self) -> None:
-        for name in ("num_steps", "num_samples", "num_restarts", "num_draws"):
-            whole(name, getattr(self, name))
-        for name in ("prior_concentration", "learning_rate"):
-            value = getattr(self, name)
-            if not 0 < value < np.inf:
-                raise ValueError(f"{name} must be a positive number, got {value!r:.60}.")
-        if not 0 <= self.start_spread < np.inf:
-            raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r:.60}.")
 
 
 class _RowProblem(NamedTuple):

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from permvi._checks import one_of, whole
+from permvi._checks import one_of, positive_number, whole
 from permvi.distributions import PlackettLuce
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import host_scan, optimise
@@ -57,10 +57,8 @@ class TargetOptions:
     def __post_init__(self) -> None:
         one_of("items", self.items, ("auto", *get_args(Items)))
         whole("num_steps", self.num_steps)
-        if whole("num_samples", self.num_samples) < 2:
-            raise ValueError(f"num_samples must be at least 2, got {self.num_samples}.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}.")
+        whole("num_samples", self.num_samples, least=2)
+        positive_number("learning_rate", self.learning_rate)
 
 
 class TargetFit(NamedTuple):

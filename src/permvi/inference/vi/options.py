@@ -4,8 +4,7 @@ import dataclasses
 import math
 from typing import Any, Self
 
-from permvi import _checks
-from permvi._checks import whole
+from permvi._checks import one_of, positive_number, whole
 from permvi.inference.optimise import equal_chunks
 from permvi.inference.vi.families import FAMILIES
 from permvi.inference.vi.optimisers import OPTIMISERS, SCHEDULES
@@ -65,18 +64,18 @@ class VIOptions:
 
     def __post_init__(self) -> None:
         for name in ("temperature", "temperature_start", "prior_width"):
-            _positive(name, getattr(self, name))
+            positive_number(name, getattr(self, name))
         for name in ("learning_rate", "learning_rate_end", "latent_rate"):
-            _positive(name, getattr(self, name))
+            positive_number(name, getattr(self, name))
         for name in ("tempering", "anneal_fraction"):
-            _positive(name, getattr(self, name), largest=1.0)
+            positive_number(name, getattr(self, name), largest=1.0)
         for name in ("num_steps", "num_samples", "num_restarts", "chunk_size", "num_draws"):
             whole(name, getattr(self, name))
         if self.patience is not None:
             whole("patience", self.patience)
         for name in ("temperature_schedule", "learning_rate_schedule"):
-            _checks.one_of(name, getattr(self, name), SCHEDULES)
-        _checks.one_of("optimiser", self.optimiser, OPTIMISERS)
+            one_of(name, getattr(self, name), SCHEDULES)
+        one_of("optimiser", self.optimiser, OPTIMISERS)
         if not (_is_number(self.start_spread) and 0 <= self.start_spread < math.inf):
             raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r}.")
         _check_bounds(self.scale_bounds)
@@ -88,7 +87,7 @@ class VIOptions:
         The pilots were 80 matching problems of 6 points with noise .1, .25, .5 and .75, scored by
         the error of the marginals; 50 settings of each family were tried.
         """
-        _checks.one_of("family", family, FAMILIES)
+        one_of("family", family, FAMILIES)
         return cls(**_CALIBRATED[family])
 
     @classmethod
@@ -107,7 +106,7 @@ class VIOptions:
         The paper calibrated temperature and prior width and does not state them; one half is used
         for both.
         """
-        _checks.one_of("family", family, FAMILIES)
+        one_of("family", family, FAMILIES)
         return cls(
             temperature=0.5,
             prior_width=0.5,
@@ -126,15 +125,15 @@ class VIOptions:
 
     def check_family(self, family: str) -> None:
         """Refuse temperatures and optimisers that the family does not have."""
-        _checks.one_of("family", family, FAMILIES)
+        one_of("family", family, FAMILIES)
         if self.optimiser == "mirror" and FAMILIES[family].mirrored is None:
             raise ValueError(f"optimiser must be 'adam' for {family}, got 'mirror'.")
         largest = FAMILIES[family].max_temperature
         if largest is None:
             return
-        _positive("temperature", self.temperature, largest)
+        positive_number("temperature", self.temperature, largest)
         if self.temperature_schedule != "constant":
-            _positive("temperature_start", self.temperature_start, largest)
+            positive_number("temperature_start", self.temperature_start, largest)
 
 
 _CALIBRATED: dict[str, dict[str, Any]] = {
@@ -175,20 +174,13 @@ _DYNAMICS: dict[str, Any] = {
 }
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _positive(name: str, value: Any, largest: float = math.inf) -> None:
-    if _is_number(value) and 0 < value <= largest and value < math.inf:
-        return
-    expected = "a positive number" if largest == math.inf else f"in (0, {largest:g}]"
-    raise ValueError(f"{name} must be {expected}, got {value!r:.60}.")
-
-
 def _check_bounds(bounds: Any) -> None:
-    pair = isinstance(bounds, tuple) and len(bounds) == 2 and all(map(_is_number, bounds))
-    if not (pair and 0 < bounds[0] < bounds[1] < math.inf):
+    pair = isinstance(bounds, tuple) and len(bounds) == 2
+    if not (pair and all(map(_is_number, bounds)) and 0 < bounds[0] < bounds[1] < math.inf):
         raise ValueError(
             f"scale_bounds must be a pair of numbers with 0 < lower < upper, got {bounds!r:.60}."
         )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
