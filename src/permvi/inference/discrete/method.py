@@ -16,7 +16,6 @@ from permvi.inference.method import Context, Method, MethodInfo, alike, option_n
 from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.inference.vi import run_vi
 from permvi.posterior import Posterior, diagnose
-from permvi.posterior.diagnostics import EXACT_REASONS
 from permvi.problem.evaluation import as_perms, evaluator
 from permvi.problem.prepare import Prepared
 
@@ -51,7 +50,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         for key in jax.random.split(context.rng_key, options.num_fits)
     ]
     extra += sum(result.seen.num_evaluations for result in results)
-    return _best(prepared, [_posterior(prepared, result) for result in results], extra)
+    return _best(prepared, results, extra)
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
@@ -79,8 +78,9 @@ def _options(context: Context) -> DiscreteOptions:
     return options
 
 
-def _best(prepared: Prepared, fits: Sequence[Posterior], num_evaluations: int) -> Posterior:
+def _best(prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations: int) -> Posterior:
     """The fit that states the smallest error, with how far the others are from it beyond that."""
+    fits = [_posterior(prepared, result) for result in results]
     errors = [_stated_error(fit) for fit in fits]
     best = int(np.argmin([error.mean() for error in errors]))
     chosen = dataclasses.replace(fits[best], num_evaluations=num_evaluations)
@@ -102,7 +102,7 @@ def _best(prepared: Prepared, fits: Sequence[Posterior], num_evaluations: int) -
     )
     found = chosen.diagnostics
     judged = diagnose(
-        exact=found.reasons == EXACT_REASONS,
+        exact=_is_exact(prepared, results[best]),
         row_labels=prepared.labels[0],
         advice=_ADVICE,
         disagreement_by_row=np.maximum(by_row, 0.0),
@@ -117,16 +117,22 @@ def _stated_error(fit: Posterior) -> np.ndarray:
     return np.zeros(fit.mode.shape) if stated is None else stated
 
 
+def _is_exact(prepared: Prepared, result: DiscreteResult) -> bool:
+    """Whether every matching was evaluated and counts in full."""
+    all_seen = len(result.seen) >= count_all(prepared.problem)
+    corrected = result.recipe.correction != "none"
+    return corrected and all_seen and not result.weighted.variances.any()
+
+
 def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
     weighted, seen = result.weighted, result.seen
     if not (weighted.log_densities > -np.inf).any():
         raise ValueError("the log density must be finite for some matching, got -inf for all seen.")
     mode = np.asarray(as_perms(seen.best, prepared.problem))
     corrected = result.recipe.correction != "none"
-    # Every matching was evaluated and counts in full.
-    complete = not weighted.variances.any() and len(seen) >= count_all(prepared.problem)
+    exact = _is_exact(prepared, result)
     draws, finer = prepared.restore(weighted.perms), None
-    if corrected and not complete:
+    if corrected and not exact:
         shares = np.exp(weighted.log_weights - np.logaddexp.reduce(weighted.log_weights))
         finer = conditional(prepared, draws, shares, weighted.variances)
     if finer is None:
@@ -134,7 +140,7 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
     else:
         errors = finer.sampling_error_by_row
     diagnostics = diagnose(
-        exact=corrected and complete,
+        exact=exact,
         row_labels=prepared.labels[0],
         advice=_ADVICE,
         ess_per_draw=weighted.ess_per_draw,
