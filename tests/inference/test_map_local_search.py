@@ -1,5 +1,6 @@
 """Hill climbing: what it evaluates, where it ends, and what it may touch."""
 
+import importlib
 import itertools
 
 import numpy as np
@@ -131,7 +132,8 @@ def test_climbing_one_by_one_ends_at_local_optima_too(rng, monkeypatch):
     allowed = np.ones((2, 5, 5), bool)
     starts = random_assignments(4, (2, 5, 5), None, rng)
     together, seen = climb_from(Counted(), starts, allowed)
-    monkeypatch.setattr("permvi.inference.map.local_search._MAX_NEIGHBOURS", 1)
+    module = importlib.import_module("permvi.inference.map.local_search")
+    monkeypatch.setattr(module, "_MAX_NEIGHBOURS", 1)
     one_by_one, also_seen = climb_from(Counted(), starts, allowed)
     assert one_by_one.finished
     assert len(np.unique(also_seen.matchings, axis=0)) == len(also_seen.matchings)

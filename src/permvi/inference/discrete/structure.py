@@ -44,7 +44,7 @@ class Structure:
         return dataclasses.replace(self, edges=pick(self.edges), start=pick(self.start))
 
 
-class State(NamedTuple):
+class DrawState(NamedTuple):
     """Where a row-by-row draw of one site stands.
 
     Attributes:
@@ -102,14 +102,14 @@ def build_structure(problem: Problem) -> Structure:
     return Structure(edges, start, (n, m), S, ground=num_cols > 0)
 
 
-def begin(structure: Structure) -> State:
+def begin(structure: Structure) -> DrawState:
     """The start of a draw of one site (see `Structure.site`)."""
     n, m = structure.shape
     holding = None if structure.start is None else graph.hold(structure.start)
-    return State(jnp.ones(m, bool), jnp.ones(n, bool), holding)
+    return DrawState(jnp.ones(m, bool), jnp.ones(n, bool), holding)
 
 
-def menu(structure: Structure, state: State, row: jax.Array) -> Menu:
+def menu(structure: Structure, state: DrawState, row: jax.Array) -> Menu:
     """What a row of one site may choose so that the others can still be matched."""
     if state.holding is None:
         return Menu(state.free, None, None)
@@ -124,14 +124,14 @@ def menu(structure: Structure, state: State, row: jax.Array) -> Menu:
 
 
 def choose(
-    structure: Structure, state: State, row: jax.Array, found: Menu, choice: jax.Array
-) -> State:
+    structure: Structure, state: DrawState, row: jax.Array, found: Menu, choice: jax.Array
+) -> DrawState:
     """The state after a row has made a choice that its menu allows."""
     m = structure.shape[1]
     # Out of bounds (the ground) is dropped.
     free = state.free.at[choice].set(False, mode="drop")
     later = state.later.at[row].set(False)
     if state.holding is None or found.successor is None:
-        return State(free, later, None)
+        return DrawState(free, later, None)
     column = choice if found.spare is None else jnp.where(choice < m, choice, found.spare)
-    return State(free, later, graph.take(state.holding, row, column, found.successor))
+    return DrawState(free, later, graph.take(state.holding, row, column, found.successor))

@@ -12,7 +12,7 @@ problems are fitted with every candidate and the *permutations* drawn are scored
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ import numpy as np
 
 from permvi import _checks
 from permvi._checks import whole
+from permvi.inference.method import StepProgress
 from permvi.inference.vi.families import FAMILIES
 from permvi.inference.vi.options import VIOptions
 from permvi.inference.vi.run import VIResult, run_vi_batch
@@ -71,7 +72,7 @@ def calibrate(
     base: VIOptions | None = None,
     candidates: Sequence[VIOptions] | None = None,
     num_candidates: int = 20,
-    on_progress: Callable[[int, int, float], None] | None = None,
+    on_progress: StepProgress | None = None,
 ) -> Calibration:
     """Search for the settings that bring the draws closest to the posteriors of pilot problems.
 
