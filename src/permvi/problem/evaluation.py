@@ -153,7 +153,8 @@ class Evaluations:
 
     def look_up(self, matchings: np.ndarray) -> np.ndarray:
         """(num,) log densities, -inf beyond the budget; new matchings are evaluated."""
-        return np.append(self.values, -np.inf)[self.find(matchings)]
+        places = self.find(matchings)
+        return np.append(self.values, -np.inf)[places]
 
     def find(self, matchings: np.ndarray) -> np.ndarray:
         """(num,) places in `values`, -1 beyond the budget; new matchings are evaluated."""
