@@ -6,6 +6,7 @@ the compiled function, so that fits of the same shapes share one compilation.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -14,9 +15,11 @@ import numpy as np
 import optax
 
 from permvi._checks import positive_number, whole
-from permvi.inference.method import StepProgress
+from permvi.inference.method import StepProgress, stack
 from permvi.inference.optimise import equal_chunks, has_settled, optimise
-from permvi.inference.vi.relaxed_problem import RelaxedProblem
+from permvi.inference.vi.relaxed_problem import RelaxedProblem, relax
+from permvi.problem.prepare import Prepared
+from permvi.problem.problem import Problem
 
 Progress = StepProgress
 """``on_progress(step, total, elbo)``, called after every chunk of steps."""
@@ -79,6 +82,75 @@ class Ascent(NamedTuple):
     elbo_trace: np.ndarray
     best: np.ndarray
     converged: np.ndarray
+
+    def summary(self, b: int, num_samples: int) -> dict[str, Any]:
+        """Return the fields of the `PathwiseResult` of problem b that the ascent decides."""
+        return {
+            "elbo_trace": self.elbo_trace[b],
+            "best_restart": int(self.best[b]),
+            "converged": bool(self.converged[b]),
+            "num_evaluations": self.elbo_trace[b].size * num_samples,
+        }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PathwiseResult:
+    """A fit by pathwise gradients, as draws of permutations.
+
+    Attributes:
+        draws: (num_draws, n) or (num_draws, S, n) of the best restart, -1 for unmatched rows.
+        marginals: (restarts, n, m) or (restarts, S, n, m) frequencies of every restart.
+        params: The parameters of each restart.
+        elbo_trace: (restarts, steps) relaxed ELBOs, or None if nothing was optimised.
+        best_restart: The restart with the highest ELBO at the end.
+        converged: Whether its ELBO had stopped rising.
+        num_evaluations: How often the log density was evaluated.
+        vertex_distance: None, since draws are not rounded relaxed matrices.
+        latents: Draws of other latents by name.
+    """
+
+    draws: np.ndarray
+    marginals: np.ndarray
+    params: np.ndarray
+    elbo_trace: np.ndarray | None = None
+    best_restart: int = 0
+    converged: bool = True
+    num_evaluations: int = 0
+    vertex_distance: None = None
+    latents: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def pathwise_result(
+    perms: np.ndarray, problem: RelaxedProblem | Problem, *, best_restart: int = 0, **fields: Any
+) -> PathwiseResult:
+    """Return the result of one problem from draws (restarts, num, S, n)."""
+    columns = [(perms == j).mean(axis=1) for j in range(problem.shape[1])]
+    marginals, draws = np.stack(columns, axis=-1), perms[best_restart]
+    if problem.num_sites == 1:
+        marginals, draws = marginals[:, 0], draws[:, 0]
+    return PathwiseResult(draws, marginals, best_restart=best_restart, **fields)
+
+
+def stack_problems(batch: Sequence[Prepared], method: str) -> RelaxedProblem:
+    """Return problems of one shape with an axis in front, square and with pruned masks."""
+    for prepared in batch:
+        if prepared.problem.log_density is None or not prepared.problem.traceable:
+            raise ValueError(
+                f"model must have a log density that JAX can differentiate in X for method "
+                f"{method!r}, got one that is defined on permutations only or not a JAX function; "
+                "try method='mcmc'."
+            )
+    # All families that honour masks get the same square problem.
+    return relax(stack([prepared.problem for prepared in batch]), "rounding")
+
+
+def refuse_infinite(elbo_trace: np.ndarray, method: str) -> None:
+    """Raise ``ValueError`` if the density is not finite on relaxed matrices."""
+    if not np.isfinite(elbo_trace[:, -1]).any():
+        raise ValueError(
+            f"log_density must be finite on relaxed matrices for method {method!r}, got an ELBO of "
+            f"{elbo_trace[0, -1]} from every restart."
+        )
 
 
 def ascend(

@@ -1,4 +1,4 @@
-"""Log densities of many matchings, on the host, with one compilation for all chunks."""
+"""Log densities of many matchings, evaluated on the host and kept."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -14,9 +14,9 @@ _CHUNK = 8192
 
 
 def log_densities(problem: Problem, perms: np.ndarray, **latents: Any) -> np.ndarray:
-    """(num, n) or (num, S, n) matchings of a problem -> (num,) log densities in float64.
+    """Return log densities (num,), in float64, of matchings (num, n) or (num, S, n).
 
-    They include what unmatched rows and columns weigh.
+    They include the weights of unmatched rows and unused columns.
 
     Raises:
         ValueError: The density is NaN or +inf somewhere, or not one number per matching.
@@ -59,7 +59,7 @@ def _evaluate(log_density_of: Any, data: Any, perms: jax.Array, latents: Any) ->
 
 
 def as_perms(choices: jax.Array | np.ndarray, problem: Problem) -> jax.Array | np.ndarray:
-    """Choices (..., S, n), m for unmatched, as matchings (..., n) or (..., S, n), -1 likewise."""
+    """Return choices (..., S, n), m for unmatched, as matchings (..., n) or (..., S, n)."""
     xp = np if isinstance(choices, np.ndarray) else jnp
     perms = xp.where(choices == problem.shape[1], -1, choices)
     return perms[..., 0, :] if problem.num_sites == 1 else perms

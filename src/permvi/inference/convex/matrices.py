@@ -1,4 +1,4 @@
-"""Permutations that relaxed solutions are rounded to, and the best of them."""
+"""Bounds on quadratic matching by convex relaxation over the Birkhoff polytope, and roundings."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,15 +10,11 @@ from permvi.inference.map.polytope import Map, best_step, frank_wolfe, matrices,
 
 
 class Roundings:
-    """The permutation of the smallest value among all that points were rounded to.
+    """The permutation ``perm`` (n,) of smallest ``value`` among the roundings of points.
 
     Args:
-        rounded: The permutation (n,) of a point.
-        value: Of a permutation.
-
-    Attributes:
-        perm: (n,) the best one so far.
-        value: Its value.
+        rounded: Rounds a point to a permutation (n,).
+        value: The value of a permutation.
     """
 
     perm: np.ndarray
@@ -32,11 +28,11 @@ class Roundings:
 
     @property
     def num_values(self) -> int:
-        """How many values were computed."""
+        """The number of values computed."""
         return len(self._seen)
 
     def look_at(self, point: np.ndarray) -> None:
-        """Round a point, and keep the result if it is better."""
+        """Round a point, and keep the permutation if it is better."""
         perm = self._rounded(point)
         if perm.tobytes() in self._seen:
             return
@@ -51,13 +47,7 @@ _TOLERANCE = 1e-7
 
 
 class Minimum(NamedTuple):
-    """Where Frank-Wolfe has arrived.
-
-    Attributes:
-        x: The last point.
-        bound: A lower bound on the function's minimum: the best of those that the iterates gave.
-        num_gradients: How many gradients were evaluated.
-    """
+    """The last point of Frank-Wolfe, and the best lower bound that the iterates gave."""
 
     x: np.ndarray
     bound: float
@@ -115,13 +105,13 @@ def minimise(
 
 
 class MatrixMaximum(NamedTuple):
-    """A maximum over matchings, from both sides.
+    """A large value of a function of matchings, and a bound on the largest.
 
     Attributes:
         X: (n, m) the relaxed solution.
         bound: An upper bound on the function over all matchings.
         perm: (n,) the best matching found, -1 for unmatched.
-        value: The function there.
+        value: Its value.
         num_evaluations: How many values and gradients were computed.
     """
 
@@ -135,15 +125,15 @@ class MatrixMaximum(NamedTuple):
 def maximise_quadratic(
     quadratic: Quadratic, mask: np.ndarray | None = None, max_iter: int = 200
 ) -> MatrixMaximum:
-    """A matching with a large value, and a bound on the largest.
+    """Find a matching with a large value, and a bound on the largest.
 
-    Frank-Wolfe on the relaxation, an assignment in each step; every point on the way is rounded to
-    the nearest matching, and the best of them is returned.
+    Frank-Wolfe solves the relaxation with an assignment in each step. Every point on the way is
+    rounded to the nearest matching, and the best one is returned.
 
     Args:
         quadratic: The function; rectangular ones leave the surplus of the longer side unmatched.
         mask: (n, m) booleans, True where allowed, pruned; or None.
-        max_iter: The most steps; the bound holds wherever they end.
+        max_iter: The most steps; the bound holds after any number.
     """
     n, m = quadratic.shape
     square = quadratic.padded()
@@ -177,15 +167,15 @@ def maximise_quadratic(
 
 def _nearest_permutation(X: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
     perm = np.argmax(X, axis=1)
-    # If rows agree already, nothing is left to assign.
+    # If no two rows have the same largest column, nothing is left to assign.
     return perm if len(np.unique(perm)) == len(perm) else solve(X, allowed)
 
 
 def gilmore_lawler(quadratic: Quadratic, mask: np.ndarray | None = None) -> float:
-    """An upper bound on a square quadratic function over all permutations that a mask allows.
+    """Return an upper bound on a square quadratic function over all allowed permutations.
 
     If i is matched with j, the other entries of row i of A meet those of row j of B in some order;
-    their inner product is largest where both are sorted.
+    their inner product is largest if both are sorted.
     """
     A, B = (_sorted_without_diagonal(part) for part in (quadratic.A, quadratic.B))
     loops = np.outer(np.diag(quadratic.A), np.diag(quadratic.B))
@@ -200,12 +190,12 @@ def _sorted_without_diagonal(A: np.ndarray) -> np.ndarray:
 
 
 def _largest_eigenvalue(A: np.ndarray, B: np.ndarray) -> float:
-    r"""At least the largest eigenvalue of ``<A, D B D'>`` on matrices D with sums zero.
+    r"""Return an upper bound on the eigenvalues of ``<A, D B D'>`` on matrices D of sums zero.
 
     The form is that of :math:`A_s \otimes B_s + A_k \otimes B_k` with the symmetric and the
     antisymmetric parts. Eigenvalues of products are products of eigenvalues, all real: those of
-    antisymmetric matrices are imaginary and come in pairs, so the second term reaches the product
-    of the largest moduli.
+    antisymmetric matrices are imaginary pairs, so the second term reaches the product of the
+    largest moduli.
     """
     if len(A) == 1:
         return 0.0
@@ -216,7 +206,7 @@ def _largest_eigenvalue(A: np.ndarray, B: np.ndarray) -> float:
 
 
 def _on_sums_of_zero(A: np.ndarray) -> np.ndarray:
-    """(n-1, n-1) a matrix in an orthonormal basis of the vectors of sum zero."""
+    """Return a matrix (n-1, n-1) in an orthonormal basis of the vectors of sum zero."""
     n = len(A)
     basis = np.linalg.qr(np.eye(n)[:, 1:] - 1 / n)[0]
     return basis.T @ A @ basis

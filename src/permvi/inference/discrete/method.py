@@ -24,7 +24,7 @@ _SIGNALS = (
     "ess_per_draw", "sampling_error_by_row", "missed_mass", "elbo_trace", "evidence_gap"
 )  # fmt: skip
 _ADVICE = "try more components or method='mcmc'"
-# Least probability of a pair in a relaxed fit that training starts from.
+# The least probability of a pair in the relaxed fit at which training starts.
 _LEAST = 1e-6
 
 
@@ -54,7 +54,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
-    """Fit linear problems of one shape in one vmapped call; None if they are not that."""
+    """Fit linear problems of one shape in one vmapped call; None if they are something else."""
     problems = [prepared.problem for prepared in batch]
     options = _options(context)
     linear = all(problem.scores is not None and problem.traceable for problem in problems)
@@ -79,7 +79,7 @@ def _options(context: Context) -> DiscreteOptions:
 
 
 def _best(prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations: int) -> Posterior:
-    """The fit that states the smallest error, with how far the others are from it beyond that."""
+    """Return the fit of smallest stated error, and how far others differ beyond their errors."""
     fits = [_posterior(prepared, result) for result in results]
     errors = [_stated_error(fit) for fit in fits]
     best = int(np.argmin([error.mean() for error in errors]))
@@ -112,7 +112,7 @@ def _best(prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations
 
 
 def _stated_error(fit: Posterior) -> np.ndarray:
-    """(n,) or (S, n) the sampling error of a fit, zero where it states none."""
+    """Return the sampling error (n,) or (S, n) of a fit, zero if it states none."""
     stated = fit.diagnostics.sampling_error_by_row
     return np.zeros(fit.mode.shape) if stated is None else stated
 
@@ -144,7 +144,7 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
         row_labels=prepared.labels[0],
         advice=_ADVICE,
         ess_per_draw=weighted.ess_per_draw,
-        # Without correction the draws are those of the family, whose bias no error tells.
+        # Uncorrected draws are those of the family, and sampling errors do not show its bias.
         sampling_error_by_row=errors if corrected else None,
         missed_mass=result.missed_mass,
         elbo_trace=result.elbo_trace,
@@ -166,45 +166,34 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
 
 
 def _elbo(result: DiscreteResult) -> float:
-    """The exact discrete ELBO of the fitted family, estimated with its draws."""
+    """Estimate the exact discrete ELBO of the fitted family with its draws."""
     weighted = result.weighted
     return float(np.mean(weighted.log_densities - weighted.log_q))
 
 
 def _gap(result: DiscreteResult) -> float | None:
-    """How far the log evidence is above the ELBO at the end of training."""
+    """Return how far the log evidence is above the ELBO at the end of training."""
     tail = result.elbo_trace[-max(1, len(result.elbo_trace) // 10) :]
     return None if len(tail) == 0 else float(result.weighted.log_evidence - tail.mean())
 
 
-_OPTIONS = option_names(DiscreteOptions)
 METHODS = {
-    "sequential": Method(
+    name: Method(
         MethodInfo(
-            name="sequential",
+            name=name,
             needs="any density on permutations",
             gives="everything, with exact probabilities of its own and an evidence estimate",
             masks=True,
             partial=True,
-            cost="O(n^3) per draw; 10,000 evaluations, or 40,000 if not linear",
-            reference="Williams 1992; Kool et al. 2019, 2020",
+            cost=f"{cost} per draw; 10,000 evaluations, or 40,000 if not linear",
+            reference=reference,
         ),
-        options=_OPTIONS,
+        options=option_names(DiscreteOptions),
         run=run,
         run_many=run_many,
-    ),
-    "stick_breaking_discrete": Method(
-        MethodInfo(
-            name="stick_breaking_discrete",
-            needs="any density on permutations",
-            gives="everything, with exact probabilities of its own and an evidence estimate",
-            masks=True,
-            partial=True,
-            cost="O(n^2) per draw; 10,000 evaluations, or 40,000 if not linear",
-            reference="Linderman et al. 2018, at temperature zero",
-        ),
-        options=_OPTIONS,
-        run=run,
-        run_many=run_many,
-    ),
+    )
+    for name, cost, reference in (
+        ("sequential", "O(n^3)", "Williams 1992; Kool et al. 2019, 2020"),
+        ("stick_breaking_discrete", "O(n^2)", "Linderman et al. 2018, at temperature zero"),
+    )
 }

@@ -25,23 +25,23 @@ from permvi.inference.method import StepProgress
 from permvi.problem.evaluation import Evaluate, Evaluations, as_perms, codes
 from permvi.problem.problem import Problem
 
-# The largest share of the evaluations that looking for a linear stand-in may take.
+# The largest share of the evaluations that the search for a linear approximation may take.
 _PROBE_SHARE = 0.25
-# Random matchings from which the first temperature is taken.
+# Random matchings that set the first temperature.
 _NUM_SCALE_PROBES = 64
 _DRAWS_UNIT = 500
-# Climbs of a search for modes, at most.
+# The most climbs of a search for modes.
 _MAX_CLIMBS = 32
 
 
 class DiscreteResult(NamedTuple):
-    """A fit.
+    """A fitted family, its weighted draws, and the search for what it misses.
 
     Attributes:
         family: The fitted family.
-        weighted: Draws with their weights, equal ones if there is no correction.
+        weighted: Draws with their weights, which are equal without a correction.
         missed_mass: The share of the posterior that a search has found where the family has hardly
-            any probability, None without a search.
+            any probability; None without a search.
         elbo_trace: (steps,) the discrete ELBO.
         seen: All matchings that were evaluated.
         linear: Whether a linear function explains the density.
@@ -74,13 +74,13 @@ def run_discrete(
     marginals: np.ndarray | None = None,
     on_progress: StepProgress | None = None,
 ) -> DiscreteResult:
-    """Fit a row-by-row family to a problem and weight its draws.
+    """Fit a row-by-row family to a problem without other latents, and weight its draws.
 
     Args:
-        problem: Without other latents.
+        problem: The problem.
         rng_key: A JAX key.
         evaluate: The log density of choices (num, S, n) on the host, -> (num,).
-        kind: The conditionals; None leaves it to the options.
+        kind: The conditionals; None leaves the choice to the options.
         options: Settings.
         marginals: (S, n, C) log marginals to start from.
         on_progress: Called as ``on_progress(step, num_steps)``.
@@ -116,7 +116,7 @@ def run_discrete_batch(
         jnp.array([start.beta for start in starts]),
         on_progress,
     )
-    # On the host, where taking a problem out of the batch costs nothing.
+    # On the host, where it costs nothing to take a problem out of the batch.
     trained = jax.device_get(trained)
     return [
         _finish(problem, start, jax.tree.map(lambda leaf: leaf[b], trained), keys[b][2])  # noqa: B023
@@ -192,7 +192,7 @@ def _with_replacement(
     draws = np.asarray(_draw_many(family, rng_key, recipe.num_draws))
     _, first = np.unique(codes(draws, family.structure.shape[1]), return_index=True)
     first.sort()
-    # As many draws as the evaluations of new matchings allow.
+    # As many draws as the budget of evaluations allows.
     new = np.cumsum(~seen.contains(draws[first]))
     beyond = first[new > max(1, recipe.max_evaluations - seen.num_evaluations)]
     num = len(draws) if len(beyond) == 0 else int(beyond[0])
@@ -203,7 +203,7 @@ def _with_replacement(
 
 
 def _affordable_draws(recipe: Recipe, seen: Evaluations) -> int:
-    """How many draws may be new: of few different sizes, since each one is compiled anew."""
+    """Return how many draws the budget allows, in few sizes, since each one is compiled."""
     left = recipe.max_evaluations - seen.num_evaluations
     return min(recipe.num_draws, max(_DRAWS_UNIT, left // _DRAWS_UNIT * _DRAWS_UNIT))
 
@@ -215,7 +215,7 @@ def _horvitz_thompson(
     log_q: np.ndarray,
     log_inclusion: np.ndarray,
 ) -> Corrected:
-    """What was known before the draws counts in full, what is new by its inclusion probability."""
+    """Weight new matchings by their inclusion probabilities; those seen before count in full."""
     before, known = seen.ordered() if len(seen) else (choices[:0], log_q[:0])
     new = ~seen.contains(choices)
     log_p = seen.look_up(choices)

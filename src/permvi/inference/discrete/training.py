@@ -1,11 +1,11 @@
 r"""Fitting a family to a log density that need not be differentiable.
 
-The exact discrete ELBO, :math:`E_q[\beta f(P) - \log q(P)]`, is climbed with score-function
-gradients :math:`\sum_s c_s \nabla \log q(P_s)`, where leaving one out makes the baseline (Kool et
-al. 2019): :math:`c_s = (r_s - \bar r) / (S - 1)` with :math:`r = \beta f - \log q`. It lets go of
-modes. For mixtures the second part of the training lowers the inclusive divergence KL(p || q)
-instead (reweighted wake-sleep; Bornschein and Bengio 2015), :math:`c = \text{softmax}(r) - 1/S`,
-which fills in what is there. :math:`\beta` rises from a value at which the target is soft.
+The exact discrete ELBO, :math:`E_q[\beta f(P) - \log q(P)]`, is maximised with score-function
+gradients :math:`\sum_s c_s \nabla \log q(P_s)` and a leave-one-out baseline (Kool et al. 2019):
+:math:`c_s = (r_s - \bar r) / (S - 1)` with :math:`r = \beta f - \log q`. That loses modes, so the
+second part of the training of a mixture minimises the inclusive divergence KL(p || q) instead
+(reweighted wake-sleep; Bornschein and Bengio 2015), :math:`c = \text{softmax}(r) - 1/S`.
+:math:`\beta` rises from a value at which the target is nearly flat.
 """
 
 import dataclasses
@@ -32,13 +32,13 @@ _IMPOSSIBLE = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How to train: all of it is static.
+    """Settings of the training, all of them static.
 
     Attributes:
         num_steps: Steps.
         num_samples: Draws per step, at least 2.
-        learning_rate: Of Adam, falling to zero like a cosine.
-        inclusive_from: The share of the steps after which the inclusive divergence takes over.
+        learning_rate: The learning rate of Adam, which falls to zero on half a cosine.
+        inclusive_from: The share of the steps after which the inclusive divergence is minimised.
         tempered_until: The share of the steps after which beta is one.
     """
 
@@ -50,19 +50,12 @@ class Training:
 
 
 class Trained(NamedTuple):
-    """A trained family and what was seen on the way.
-
-    Attributes:
-        family: The family.
-        elbo_trace: (steps,) means of ``f - log q`` over the draws of a step, untempered.
-        choices: (steps * samples, S, n) all draws.
-        log_densities: (steps * samples,) theirs.
-    """
+    """A trained family, its untempered ELBOs (steps,), and all draws with their log densities."""
 
     family: Family
     elbo_trace: jax.Array
-    choices: jax.Array
-    log_densities: jax.Array
+    choices: jax.Array  # (steps * samples, S, n)
+    log_densities: jax.Array  # (steps * samples,)
 
 
 _OPTIMISER = optax.scale_by_adam(b1=0.9, b2=0.99)
@@ -83,16 +76,9 @@ def train(
     on_progress: StepProgress | None = None,
     evaluate: Evaluate | None = None,
 ) -> Trained:
-    """Fit a family to a problem.
+    """Fit a family to a problem, starting from the family and at ``beta_start`` if tempered.
 
-    Args:
-        problem: The problem.
-        family: Where to start.
-        rng_key: A JAX key.
-        training: How to train.
-        beta_start: The first beta, if tempered.
-        on_progress: Called as ``on_progress(step, num_steps)`` after every chunk of steps.
-        evaluate: The density on the host, for problems that are not traceable.
+    ``evaluate`` is the density on the host, for problems that are not traceable.
     """
     if evaluate is None or training.num_steps == 0:
         problems, families, betas = jax.tree.map(
@@ -122,7 +108,7 @@ def train_batch(
     beta_start: jax.Array,
     on_progress: StepProgress | None = None,
 ) -> Trained:
-    """`train` for many problems of one shape at once: all leaves have one more axis in front."""
+    """`train` many problems of one shape at once: all leaves have one more axis in front."""
     if training.num_steps == 0:
         return jax.vmap(_untrained)(families)
     keys = jax.vmap(lambda key: jax.random.split(key, training.num_steps))(rng_keys)

@@ -27,7 +27,7 @@ class Quadratic:
         A: (n, n) weights of ordered pairs of rows.
         B: (m, m) weights of ordered pairs of columns.
         C: (n, m) weights of pairs.
-        constant: What all matchings have.
+        constant: Added for all matchings.
     """
 
     A: np.ndarray
@@ -43,15 +43,15 @@ class Quadratic:
     def given(
         self, settled: np.ndarray, free_rows: np.ndarray, free_cols: np.ndarray
     ) -> "Quadratic":
-        r"""The same for the rest of the rows and columns, some pairs being known.
+        r"""Return the function of the remaining rows and columns, some pairs being known.
 
         A known pair (s, t) adds ``A[i, s] B[j, t] + A[s, i] B[t, j]`` to the weight of the pair
         (i, j), so the rest is quadratic again.
 
         Args:
             settled: (n,) the known columns, -1 for others.
-            free_rows: (n') the rows that are left.
-            free_cols: (m') the columns that are left.
+            free_rows: (n') the remaining rows.
+            free_cols: (m') the remaining columns.
         """
         rows = np.flatnonzero(settled >= 0)
         cols = settled[rows]
@@ -67,7 +67,7 @@ class Quadratic:
         )
 
     def padded(self) -> "Quadratic":
-        """The same as a square problem: rows and columns without weights take what is left over."""
+        """Return a square problem, in which rows and columns without weights take the surplus."""
         size = max(self.shape)
         A, B, C = (np.zeros((size, size)) for _ in range(3))
         n, m = self.shape
@@ -75,17 +75,17 @@ class Quadratic:
         return Quadratic(A, B, C, self.constant)
 
     def values(self, perms: np.ndarray) -> np.ndarray:
-        """(..., n) permutations of a square problem -> (...)."""
+        """Return the values (...) of permutations (..., n) of a square problem."""
         rows = np.arange(self.shape[0])
         edges = (self.A * self.B[perms[..., :, None], perms[..., None, :]]).sum(axis=(-2, -1))
         return edges + self.C[rows, perms].sum(axis=-1) + self.constant
 
     def gradient(self, X: np.ndarray) -> np.ndarray:
-        """``A X B' + A' X B + C``: (..., n, m) -> (..., n, m)."""
+        """Return ``A X B' + A' X B + C``: (..., n, m) -> (..., n, m)."""
         return self.A @ X @ self.B.T + self.A.T @ X @ self.B + self.C
 
     def curvature(self, direction: np.ndarray) -> np.ndarray:
-        """``<A, D B D'>``: (..., n, m) directions -> (...)."""
+        """Return ``<A, D B D'>``: (..., n, m) directions -> (...)."""
         return ((self.A @ direction @ self.B.T) * direction).sum(axis=(-2, -1))
 
 
@@ -94,7 +94,7 @@ ARRIVED = 0.01
 
 
 def exact_line_search(quadratic: Quadratic) -> LineSearch:
-    """The best step of a quadratic function: where its slope vanishes, or one of the ends."""
+    """Return the line search of a quadratic function: where its slope vanishes, or an end."""
 
     def steps(X: np.ndarray, vertices: np.ndarray, slopes: np.ndarray) -> np.ndarray:
         direction = vertices - X
@@ -103,14 +103,14 @@ def exact_line_search(quadratic: Quadratic) -> LineSearch:
     return steps
 
 
-# Steps of tabu search from each start: so many times n, or fewer so that about so many swap
-# differences are brought up to date (a tenth of a second), but n at least.
+# Steps of tabu search from each start: this many times n, or fewer so that about this many swap
+# differences are updated (a tenth of a second), but n at least.
 _STEPS_PER_ROW = 500
 _DIFFERENCES = 3_000_000
-# Taillard's: tenures around n, and swaps out of use for so many times n^2 steps go first.
+# Taillard's tenures around n; swaps unused for this many times n^2 steps go first.
 _TENURE = (0.9, 1.1)
 _PATIENCE = 5
-# Gains below this part of the largest possible difference are rounding errors.
+# Gains below this share of the largest possible difference are rounding errors.
 _RELATIVE_TOLERANCE = 1e-12
 # Alternations of Frank-Wolfe and swaps at the end; they settle after one or two.
 _MAX_ROUNDS = 10
@@ -123,23 +123,23 @@ def solve_quadratic(
     rng: np.random.Generator | None = None,
     starts: np.ndarray | None = None,
 ) -> MapResult:
-    r"""The matching with the largest ``<A, X B X'> + <C, X>`` found.
+    r"""Search for the matching with the largest ``<A, X B X'> + <C, X>``.
 
-    FAQ (Vogelstein et al. 2015) from the centre of the polytope and from random points, all starts
-    side by side; then robust tabu search (Taillard 1991) from each end; then Frank-Wolfe from each
-    matching, which moves along cycles that swaps cannot follow through a mask, and swaps again,
-    while that gains anything. Forbidden pairs are never used.
+    FAQ (Vogelstein et al. 2015) climbs from the centre of the polytope and from random points, then
+    robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe from each matching, which
+    moves along cycles that swaps cannot follow through a mask, alternates with swaps while that
+    gains anything. Forbidden pairs are never used.
 
     Args:
         quadratic: The problem; rectangular ones leave the surplus of the longer side unmatched.
         mask: (n, m) booleans, True where allowed, pruned; or None.
         options: Settings.
         rng: The source of randomness.
-        starts: (k, n) allowed matchings to start from as well.
+        starts: (k, n) additional matchings to start from.
 
     Returns:
         The best matching. A Frank-Wolfe step counts as two evaluations (gradient and curvature),
-        and every swap difference, computed or brought up to date, as one.
+        and every swap difference, computed or updated, as one.
     """
     options = options or MapOptions()
     rng = rng or np.random.default_rng(0)
@@ -170,7 +170,7 @@ def solve_quadratic(
 
 
 class _Search:
-    """The parts of the search in one square problem, and what they cost."""
+    """The parts of the search in a square problem, which count their evaluations."""
 
     def __init__(self, quadratic: Quadratic, allowed: np.ndarray, max_iter: int) -> None:
         self._quadratic, self._allowed, self._max_iter = quadratic, allowed, max_iter
@@ -183,7 +183,7 @@ class _Search:
         self.num_evaluations = 0
 
     def frank_wolfe(self, starts: np.ndarray) -> np.ndarray:
-        """(r, n, n) relaxed matchings -> (r, n) permutations."""
+        """Climb from relaxed matchings (r, n, n) to permutations (r, n)."""
         line_search = exact_line_search(self._quadratic)
         vertices = best_matrices(self._allowed)
         found = frank_wolfe(
@@ -193,7 +193,7 @@ class _Search:
         return solve(found.X, self._allowed)
 
     def tabu(self, perms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """(r, n) permutations and the best ones that tabu search finds from them."""
+        """Return the best permutations (r, n) that tabu search finds from each."""
         from permvi.inference.map.tabu_kernels import tabu_search
 
         n = perms.shape[1]
@@ -212,11 +212,11 @@ class _Search:
         return np.stack(found)
 
     def from_matchings(self, perms: np.ndarray) -> np.ndarray:
-        """(r, n) permutations, each with what Frank-Wolfe makes of it where that is better."""
+        """Return the permutations (r, n), or what Frank-Wolfe reaches from them if better."""
         return self._better(perms, self.frank_wolfe(matrices(perms, perms.shape[1])))
 
     def settle(self, perms: np.ndarray) -> np.ndarray:
-        """(r, n) permutations that neither a swap nor Frank-Wolfe improves."""
+        """Improve permutations (r, n) until neither a swap nor Frank-Wolfe gains anything."""
         perms = self._swap(perms)
         for _ in range(_MAX_ROUNDS):
             found = self._swap(self.from_matchings(perms))

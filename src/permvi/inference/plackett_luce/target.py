@@ -1,14 +1,12 @@
 r"""A Plackett-Luce model fitted to a density over matchings.
 
-The exact discrete ELBO :math:`E_q[\log p(\sigma) - \log q(\sigma)]` is climbed with score-function
-gradients, with the mean over the other draws of a step as baseline (Williams 1992; Kool et al.
-2019):
+The exact discrete ELBO :math:`E_q[\log p(\sigma) - \log q(\sigma)]` is maximised with
+score-function gradients and a leave-one-out baseline (Williams 1992; Kool et al. 2019):
 
 .. math:: \frac{1}{S - 1} \sum_s (r_s - \bar r) \nabla \log q(\sigma_s), \qquad
           r = \log p - \log q.
 
-Nothing is relaxed, so the density need not be differentiable. It must be positive everywhere, as
-the model is.
+The density need not be differentiable. It must be positive everywhere, as the model is.
 """
 
 import dataclasses
@@ -32,7 +30,7 @@ Items = Literal["rows", "columns"]
 
 # Steps between two reports of progress.
 _CHUNK = 50
-# The share of the steps, at the end, whose ELBOs are averaged.
+# The share of the steps at the end whose ELBOs are averaged.
 _TAIL = 0.1
 
 
@@ -42,11 +40,11 @@ class TargetOptions:
 
     Attributes:
         items: Which side has worths: "rows" (columns are places), "columns" (rows are places), or
-            "auto". That is the larger side, whose surplus stays unmatched; both are tried where
-            there is none, and the fit of larger ELBO is kept.
+            "auto": the larger side, whose surplus stays unmatched. If both are equal, both are
+            tried and the fit of larger ELBO is kept.
         num_steps: Steps.
         num_samples: Draws per step, at least 2.
-        learning_rate: Of Adam, falling to zero like a cosine.
+        learning_rate: The learning rate of Adam, which falls to zero on half a cosine.
     """
 
     items: Literal["auto", "rows", "columns"] = "auto"
@@ -66,9 +64,8 @@ class TargetFit(NamedTuple):
 
     Attributes:
         log_worths: (n,) or (m,) the log worths, with mean zero.
-        items: Which side they belong to.
-        elbo: The discrete ELBO at the end, a lower bound on the log evidence up to Monte Carlo
-            error.
+        items: The side that has worths.
+        elbo: The discrete ELBO at the end, up to Monte Carlo error a bound on the log evidence.
         elbo_trace: (steps,) means over the draws of each step.
         num_evaluations: How many densities were evaluated.
     """
@@ -92,12 +89,12 @@ def fit_target(
     evaluate: Evaluate | None = None,
     on_progress: StepProgress | None = None,
 ) -> TargetFit:
-    """The Plackett-Luce model of largest ELBO, as far as stochastic gradients find it.
+    """Fit a Plackett-Luce model to a density by maximising the ELBO.
 
-    Costs ``num_steps * num_samples`` log densities for each side that is tried.
+    It costs ``num_steps * num_samples`` log densities for each side that is tried.
 
     Args:
-        problem: Of one site, without mask, unmatched items beyond a surplus and other latents.
+        problem: One site, without mask, unmatched items beyond a surplus and other latents.
         rng_key: A JAX random key.
         options: Settings.
         evaluate: The density on the host, for problems that are not traceable.
@@ -123,7 +120,7 @@ def fit_target(
 
 
 def as_choices(values: jax.Array, items: Items, shape: tuple[int, int]) -> jax.Array:
-    """Orderings (num, k) of items as choices (num, 1, n) of rows, m for unmatched."""
+    """Return orderings (num, k) of items as choices (num, 1, n) of rows, m for unmatched."""
     n, m = shape
     if items == "columns":
         return values[:, None, :]
@@ -207,7 +204,7 @@ def _draw(state: _Fit, rng_key: jax.Array, num_places: int, num_samples: int) ->
 def _update(
     state: _Fit, values: jax.Array, log_p: jax.Array, rate: jax.Array
 ) -> tuple[_Fit, jax.Array]:
-    """One step of Adam along the score-function gradient, and the ELBO of its draws."""
+    """Take a step of Adam along the score-function gradient; return the ELBO of its draws too."""
 
     def log_q(log_worths: jax.Array) -> jax.Array:
         return PlackettLuce(log_worths, values.shape[1]).log_prob(values)

@@ -1,4 +1,4 @@
-"""Latents other than permutations: independent normals in unconstrained space."""
+"""The relaxed ELBO as a NumPyro model and guide, and the compiled steps that maximise it."""
 
 import functools
 from collections.abc import Callable
@@ -17,15 +17,15 @@ from permvi.inference.vi.optimisers import SCHEDULES, exponential, shared_adam
 from permvi.inference.vi.options import VIOptions
 from permvi.inference.vi.relaxed_problem import RelaxedProblem
 
-# In units of the prior where that is normal, else in unconstrained space.
+# The scale of a latent at the start: in units of a normal prior, else in unconstrained space.
 _INITIAL_SCALE = 0.1
 
 
 def latent_start(prior: Any, rng_key: jax.Array, spread: jax.Array) -> jax.Array:
-    """Where the location of a latent starts.
+    """Return where the location of a latent starts.
 
-    Normal priors: at the prior's mean, spread like the start of the permutations. Others: at the
-    median of a few prior draws.
+    Normal priors start at their mean, spread like the permutations; others at the median of a few
+    draws.
     """
     if _normal(prior) is None:
         middle = jnp.median(prior.sample(rng_key, (15,)), axis=0)
@@ -34,15 +34,15 @@ def latent_start(prior: Any, rng_key: jax.Array, spread: jax.Array) -> jax.Array
 
 
 def latent_start_scale(loc: jax.Array) -> jax.Array:
-    """The real parameter of the scale at the start."""
+    """Return the real parameter of the scale at the start."""
     return jnp.full(jnp.shape(loc), jnp.log(jnp.expm1(_INITIAL_SCALE)))
 
 
 def latent_guide(prior: Any, loc: jax.Array, raw_scale: jax.Array) -> Any:
-    """The variational distribution of a latent with real parameters.
+    """Return the variational distribution of a latent: a normal in unconstrained space.
 
-    With a normal prior they are in units of the prior, so that a step of Adam means the same for
-    latents of any size.
+    With a normal prior its real parameters are in units of the prior, so that a step of Adam means
+    the same for latents of any size.
     """
     transform = dist.biject_to(prior.support)
     scale = jax.nn.softplus(raw_scale)
@@ -54,7 +54,7 @@ def latent_guide(prior: Any, loc: jax.Array, raw_scale: jax.Array) -> Any:
 
 
 def _normal(prior: Any) -> Any:
-    """The normal distribution that a prior is, perhaps of several entries, or None."""
+    """Return a normal prior, perhaps of several entries, without its event axes; else None."""
     inner = prior.base_dist if isinstance(prior, dist.Independent) else prior
     return inner if isinstance(inner, dist.Normal) else None
 
@@ -64,7 +64,7 @@ SITE = "permutation"
 
 
 class Config(NamedTuple):
-    """What a compiled fit depends on; other values of these compile anew."""
+    """The static part of the options; other values compile anew."""
 
     family: str
     temperature_schedule: str
@@ -75,7 +75,7 @@ class Config(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What a compiled fit takes as input; other values of these compile nothing."""
+    """The traced part of the options; other values compile nothing."""
 
     num_steps: jax.Array
     anneal_steps: jax.Array
@@ -92,16 +92,10 @@ class Numbers(NamedTuple):
 
 
 def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
-    """The static and the traced part of the options."""
+    """Split the options into their static and their traced part."""
     count, length = options.chunks
-    config = Config(
-        family,
-        options.temperature_schedule,
-        options.learning_rate_schedule,
-        options.optimiser,
-        options.num_samples,
-        length,
-    )
+    schedules = options.temperature_schedule, options.learning_rate_schedule
+    config = Config(family, *schedules, options.optimiser, options.num_samples, length)
     num_steps = count * length
     values = (
         num_steps,
@@ -120,14 +114,14 @@ def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
 
 
 class Stage(NamedTuple):
-    """What moves from step to step: the family's temperature and the power of the log density."""
+    """The values of a step: the family's temperature and the power of the log density."""
 
     temperature: jax.Array
     power: jax.Array
 
 
 def stage_at(step: jax.Array, config: Config, numbers: Numbers) -> Stage:
-    """The stage of one step."""
+    """Return the stage of a step."""
     fraction = jnp.clip(step / numbers.anneal_steps, 0, 1)
     schedule = SCHEDULES[config.temperature_schedule]
     return Stage(
@@ -137,12 +131,12 @@ def stage_at(step: jax.Array, config: Config, numbers: Numbers) -> Stage:
 
 
 def last_stage(numbers: Numbers) -> Stage:
-    """The stage in which the fit ends."""
+    """Return the stage at the end of the fit."""
     return Stage(numbers.temperature, jnp.ones(()))
 
 
 def make_svi(config: Config, numbers: Numbers) -> SVI:
-    """NumPyro's SVI for this objective; ``numbers`` may be traced, so make it where it is used."""
+    """Return NumPyro's SVI; call it where it is used, since ``numbers`` may be traced."""
 
     def learning_rate(count: jax.Array) -> jax.Array:
         schedule = SCHEDULES[config.learning_rate_schedule]
