@@ -43,6 +43,15 @@ def whole(name: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
+def positive_number(name: str, value: Any, largest: float = np.inf) -> float:
+    """Return ``value`` if it is a finite number in (0, largest]; else raise ``ValueError``."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if number and 0 < value <= largest and value < np.inf:
+        return value
+    expected = "a positive number" if largest == np.inf else f"in (0, {largest:g}]"
+    raise ValueError(f"{name} must be {expected}, got {value!r:.60}.")
+
+
 def seed(value: object) -> int:
     """Return a seed as an int from 0 to 2**32 - 1."""
     number = whole("seed", value, least=-(2**63))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from permvi.inference.dynamics.edges import Beliefs, Edges, estimate_edges
-from permvi.inference.dynamics.evidence import State
+from permvi.inference.dynamics.evidence import CollapsedState
 from permvi.inference.dynamics.matching import pair_scores
 from permvi.inference.dynamics.search import plausible_moves, rematch_blocks
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
@@ -40,8 +40,8 @@ def test_blocks_lead_to_the_best_of_all_permutations(rng, sizes):
     edges = [estimate_edges(problem, j, scales) for j in range(len(sizes))]
     single = np.array(list(itertools.permutations(range(m))))
     every = [np.stack(each) for each in itertools.product(single, repeat=len(sizes))]
-    best = max(State(problem, perms, scales).log_density for perms in every)
-    state = State(problem, random_perms(rng, len(sizes), m), scales)
+    best = max(CollapsedState(problem, perms, scales).log_density for perms in every)
+    state = CollapsedState(problem, random_perms(rng, len(sizes), m), scales)
     before = state.log_density
     rematch_blocks(state, edges, rng, 30)
     assert before < best
@@ -56,7 +56,7 @@ def test_blocks_keep_to_the_mask_and_never_lose(rng):
     np.put_along_axis(mask, perms[..., None], True, axis=-1)
     problem, scales = regression(model, mask), scales_of(model)
     edges = [estimate_edges(problem, j, scales) for j in range(2)]
-    state = State(problem, perms, scales)
+    state = CollapsedState(problem, perms, scales)
     value = state.log_density
     for _ in range(3):
         rematch_blocks(state, edges, rng, 5)
@@ -69,7 +69,7 @@ def test_known_rows_leave_nothing_to_match(rng):
     model = model_of(rng, m=4, sizes=(4,))
     perms = random_perms(rng, 1, 4)
     problem = regression(model, np.eye(4, dtype=bool)[perms])
-    state = State(problem, perms, scales_of(model))
+    state = CollapsedState(problem, perms, scales_of(model))
     rematch_blocks(state, [estimate_edges(problem, 0, state.scales)], rng, 5)
     np.testing.assert_array_equal(state.perms, perms)
 
@@ -78,7 +78,9 @@ def test_rows_without_a_recording_are_not_exchanged_with_each_other(rng):
     model = model_of(rng, m=7, sizes=(4,))
     problem, scales = regression(model), scales_of(model)
     perms = random_perms(rng, 1, 7)
-    moves, _ = plausible_moves(State(problem, perms, scales), [estimate_edges(problem, 0, scales)])
+    moves, _ = plausible_moves(
+        CollapsedState(problem, perms, scales), [estimate_edges(problem, 0, scales)]
+    )
     rows = np.argsort(perms[0])[moves.exchanges[:, 1:]]
     assert len(rows)
     assert (rows < 4).any(axis=1).all()

@@ -7,7 +7,7 @@ import pytest
 
 from permvi.experiments._worms import antisymmetric_weights
 from permvi.inference.dynamics.edges import posterior_beliefs
-from permvi.inference.dynamics.evidence import Scales, State
+from permvi.inference.dynamics.evidence import CollapsedState, Scales
 from permvi.inference.dynamics.moves import Moves, differences
 from permvi.models import SharedDynamics
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
@@ -21,7 +21,7 @@ def case(request, rng):
     model = model_of(rng, sizes=request.param)
     problem = regression(model)
     perms = random_perms(rng, problem.num_subjects, 7)
-    return model, problem, State(problem, perms, scales_of(model))
+    return model, problem, CollapsedState(problem, perms, scales_of(model))
 
 
 def density(model, perms):
@@ -97,7 +97,7 @@ def test_masks_and_priors(rng):
     np.put_along_axis(mask, perms[..., None], True, axis=-1)
     prior = rng.normal(size=(2, 7, 7))
     problem = regression(model, mask, prior)
-    state = State(problem, perms, scales_of(model))
+    state = CollapsedState(problem, perms, scales_of(model))
     exchanges = [(j, a, b) for j in (0, 1) for a, b in itertools.combinations(range(7), 2)]
     gains = state.walk(Moves.single(np.array(exchanges)), np.arange(42), np.full(42, np.inf))
     for each, gain in zip(exchanges, gains, strict=True):
@@ -162,7 +162,7 @@ def test_learned_scales_are_the_most_probable_ones(rng, learned):
         y[:, t] += y[:, t - 1] @ W.T
     model = SharedDynamics(list(y), support | support.T)
     problem, perms = regression(model), np.tile(np.arange(7), (2, 1))
-    state = State(problem, perms, Scales(0.1, 0.8))
+    state = CollapsedState(problem, perms, Scales(0.1, 0.8))
     weight, noise = learned
     state.learn_scales(weight=weight, noise=noise)
 

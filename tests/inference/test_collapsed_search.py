@@ -8,7 +8,7 @@ import scipy.stats
 
 from permvi.inference.dynamics import CollapsedOptions, evidence_kernels
 from permvi.inference.dynamics.edges import Beliefs, Edges, estimate_edges
-from permvi.inference.dynamics.evidence import State
+from permvi.inference.dynamics.evidence import CollapsedState
 from permvi.inference.dynamics.matching import climb, frank_wolfe, pair_scores
 from permvi.inference.dynamics.moves import Moves, differences
 from permvi.inference.dynamics.run import run_chain
@@ -108,7 +108,7 @@ def enumerate_posterior(state, temperature):
     J, m = state.perms.shape
     single = np.array(list(itertools.permutations(range(m))))
     perms = np.array([np.stack(each) for each in itertools.product(single, repeat=J)])
-    values = np.array([State(state.problem, p, state.scales).log_density for p in perms])
+    values = np.array([CollapsedState(state.problem, p, state.scales).log_density for p in perms])
     weights = np.exp((values - values.max()) / temperature)
     return perms, weights / weights.sum()
 
@@ -120,7 +120,7 @@ def enumerate_posterior(state, temperature):
 def test_chains_follow_the_tempered_posterior(rng, m, sizes, temperature):
     model = model_of(rng, m=m, sizes=sizes, steps=8)
     problem, scales = regression(model), scales_of(model)
-    state = State(problem, random_perms(rng, len(sizes), m), scales)
+    state = CollapsedState(problem, random_perms(rng, len(sizes), m), scales)
     perms, probs = enumerate_posterior(state, temperature)
     edges = [estimate_edges(problem, j, scales) for j in range(len(sizes))]
     cycles = differences([random_perms(rng, len(sizes), m)], state.perms)
@@ -141,7 +141,7 @@ def test_chains_follow_the_tempered_posterior(rng, m, sizes, temperature):
     assert large.sum() > 5
     # With 40 proposals between them draws are nearly independent; one test in 10,000 may fail.
     assert scipy.stats.chisquare(observed, wanted * num / wanted.sum()).pvalue > 1e-4
-    values = [State(problem, d, scales).log_density for d in chain.draws[:5]]
+    values = [CollapsedState(problem, d, scales).log_density for d in chain.draws[:5]]
     np.testing.assert_allclose(chain.log_densities[:5], values, atol=1e-8)
 
 
@@ -149,7 +149,7 @@ def test_a_chain_without_moves_stays(rng):
     model = model_of(rng, m=3, sizes=(3,))
     mask = np.eye(3, dtype=bool)[None]
     problem = regression(model, mask)
-    state = State(problem, np.arange(3)[None], scales_of(model))
+    state = CollapsedState(problem, np.arange(3)[None], scales_of(model))
     edges = [estimate_edges(problem, 0, state.scales)]
     chain = run_chain(state, edges, NO_CYCLES, rng, num_steps=9, num_draws=4, temperatures=1.0)
     np.testing.assert_array_equal(chain.draws, np.broadcast_to(np.arange(3), (4, 1, 3)))

@@ -8,7 +8,7 @@ import pytest
 from permvi.inference.discrete import correction, without_replacement
 from permvi.inference.discrete.family import draw_many, log_prob_many
 from permvi.inference.discrete.without_replacement import draw_distinct
-from permvi.problem.evaluation import Seen, codes
+from permvi.problem.evaluation import Evaluations, codes
 from tests.inference.discrete_cases import (
     all_choices,
     count,
@@ -45,7 +45,7 @@ def test_distinct_draws_are_distinct_and_their_probabilities_right(case, rng):
     drawn = jax.tree.map(np.asarray, distinct_of(family, jax.random.key(0), 8))
     there = drawn.log_q > -np.inf
     assert there.sum() == min(8, len(all_choices(problem)))
-    assert len(np.unique(codes(drawn.choices[there], 9))) == there.sum()
+    assert len(np.unique(codes(drawn.choices[there], 8))) == there.sum()
     expected = log_prob_many(family, drawn.choices[there])
     np.testing.assert_allclose(drawn.log_q[there], expected, rtol=1e-4, atol=1e-5)
     assert (drawn.log_inclusion[there] <= 0).all()
@@ -84,7 +84,8 @@ def test_the_evidence_is_unbiased_and_its_error_as_stated(scheme, rng):
     log_q = np.asarray(log_prob_many(family, choices))
     # Bounded weights: with heavy tails no number of repetitions would tell a bias.
     log_p = log_q + rng.uniform(-1, 1, len(choices))
-    seen = Seen(4, lambda some: log_p[[np.flatnonzero(c)[0] for c in _equal(some, choices)]])
+    places = lambda some: [np.flatnonzero(c)[0] for c in _equal(some, choices)]  # noqa: E731
+    seen = Evaluations(lambda some: log_p[places(some)], 4)
     before = choices[:3]
     seen.look_up(before)
     known = seen.contains(choices)
@@ -164,7 +165,7 @@ def test_what_was_seen_is_not_evaluated_again(size, rng):
         calls.append(len(choices))
         return choices[:, 0].sum(axis=1).astype(float)
 
-    seen = Seen(m, evaluate)
+    seen = Evaluations(evaluate, m)
     some = np.stack([rng.permutation(m)[:n] for _ in range(20)])[:, None]
     values = seen.look_up(np.concatenate([some, some[:5]]))
     np.testing.assert_array_equal(values[:20], some[:, 0].sum(axis=1))

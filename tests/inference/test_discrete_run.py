@@ -15,6 +15,7 @@ from permvi.inference.discrete.options import DiscreteOptions, resolve
 from permvi.inference.discrete.structure import build_structure
 from permvi.inference.discrete.training import Training, _update, train
 from permvi.inference.discrete.training import _start as begin_training
+from permvi.posterior import diagnostics
 from permvi.problem.evaluation import log_density
 from permvi.problem.prepare import prepare
 from tests.inference.discrete_cases import all_choices, problem_of, random_family
@@ -207,6 +208,21 @@ def test_independent_fits_are_compared():
     assert two.num_evaluations > 1.5 * one.num_evaluations
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_several_fits_stay_exact_whatever_words_say_so(exact, monkeypatch):
+    asked = []
+
+    def judge(**signals):
+        asked.append(signals["exact"])
+        return diagnostics.Judgement("trust" if signals["exact"] else "check", ("other words",))
+
+    monkeypatch.setattr(diagnostics, "judge", judge)
+    correction = "auto" if exact else "none"
+    found = fit(points(3, 0.5, 0), max_evaluations=60, num_fits=2, correction=correction)
+    assert asked == [exact] * 3
+    assert found.diagnostics.verdict == ("trust" if exact else "check")
+
+
 def test_gradients_of_a_step_are_unbiased(rng):
     """The mean of many leave-one-out gradients is the gradient of the exact ELBO."""
     problem = problem_of("square")
@@ -311,7 +327,7 @@ def test_a_relaxed_fit_can_be_the_start():
         ({"family": "lookahed"}, "family must be one of .* did you mean 'lookahead'"),
         ({"num_components": 0}, "num_components must be an integer of at least 1, got 0"),
         ({"num_samples": 1}, "num_samples must be an integer of at least 2, got 1"),
-        ({"learning_rate": -1.0}, "learning_rate must be positive, got -1.0"),
+        ({"learning_rate": -1.0}, "learning_rate must be a positive number, got -1.0"),
         ({"correction": "swor", "num_components": 3}, "more than one component, got 'swor'"),
         ({"max_evaluations": 2.5}, "max_evaluations must be an integer, got 2.5"),
     ],

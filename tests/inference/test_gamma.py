@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from permvi.inference.naive.gamma import log_gamma
+from permvi.inference.naive.rows import log_gamma
 
 NUM = 100_000
 

@@ -13,7 +13,7 @@ from permvi import permutations
 from permvi.inference.discrete.family import log_prob_many
 from permvi.inference.importance import ImportanceOptions, combine, population, run_importance
 from permvi.inference.importance import method as run
-from permvi.problem.evaluation import Seen, as_perms, log_densities
+from permvi.problem.evaluation import Evaluations, as_perms, log_densities
 from permvi.problem.prepare import prepare
 
 # One size for most tests, so that few are compiled.
@@ -100,7 +100,7 @@ def test_weighted_frequencies_are_the_posterior(name):
 def test_particles_follow_the_law_of_the_guide(name):
     """Without resampling they are independent draws with known probabilities."""
     problem = prepare(TARGETS[name]).problem
-    family = run._guide(problem, jax.random.key(0), Seen(5, None), ImportanceOptions(), 0)
+    family = run._guide(problem, jax.random.key(0), Evaluations(None, 5), ImportanceOptions(), 0)
     drawn = population.draw_populations(family, jax.random.key(5), np.zeros(()), **OPTIONS)
     expected = np.exp(jax.jit(log_prob_many)(family, PERMS[:, None]))
     assert expected.sum() == pytest.approx(1)

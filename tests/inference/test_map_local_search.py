@@ -1,12 +1,14 @@
 """Hill climbing: what it evaluates, where it ends, and what it may touch."""
 
+import importlib
 import itertools
 
 import numpy as np
 import pytest
 
 from permvi.inference.map import local_search
-from permvi.inference.map.local_search import Memory, Neighbourhood, hill_climb
+from permvi.inference.map.local_search import Neighbourhood, hill_climb
+from permvi.problem.evaluation import Evaluations
 from permvi.problem.unmatched import random_assignments
 
 
@@ -30,8 +32,8 @@ class Counted:
 
 
 def climb_from(f, starts, allowed, budget=100_000, *, partial=False):
-    """The climb and its memory."""
-    memory = Memory(f, budget)
+    """The climb and what it has evaluated."""
+    memory = Evaluations(f, allowed.shape[-1], budget)
     return hill_climb(memory, starts, Neighbourhood(allowed, partial=partial)), memory
 
 
@@ -86,17 +88,17 @@ def test_it_ends_at_local_optima_and_evaluates_nothing_twice(rng, shape, partial
     f = Counted()
     climb, seen = climb_from(f, starts, allowed, partial=partial)
     assert climb.finished
-    assert len(f.asked) == len(set(f.asked)) == len(seen.perms) == len(seen.values)
-    assert [perm.tobytes() for perm in seen.perms] == f.asked
-    np.testing.assert_allclose(seen.values, [f.of(perm) for perm in seen.perms])
-    for perm in seen.perms:
+    assert len(f.asked) == len(set(f.asked)) == len(seen.matchings) == len(seen.values)
+    assert [perm.tobytes() for perm in seen.matchings] == f.asked
+    np.testing.assert_allclose(seen.values, [f.of(perm) for perm in seen.matchings])
+    for perm in seen.matchings:
         matched = np.flatnonzero(perm >= 0)
         assert len(set(perm[matched])) == len(matched)
         assert allowed[matched, perm[matched]].all()
         assert partial or len(matched) == min(shape)
     for start, end in zip(starts, climb.ends, strict=True):
         assert seen.values[end] >= f.of(start)
-        around = neighbours(seen.perms[end], shape[1], allowed, partial)
+        around = neighbours(seen.matchings[end], shape[1], allowed, partial)
         assert all(f.of(other) <= seen.values[end] for other in around)
 
 
@@ -105,7 +107,7 @@ def test_the_public_function_returns_everything_seen(rng):
     starts = random_assignments(3, (5, 5), None, rng)
     _, seen = climb_from(Counted(), starts, allowed)
     perms, values = local_search(Counted(), starts, allowed)
-    np.testing.assert_array_equal(perms, seen.perms)
+    np.testing.assert_array_equal(perms, seen.matchings)
     np.testing.assert_array_equal(values, seen.values)
     np.testing.assert_array_equal(perms[:3], starts)
 
@@ -115,10 +117,10 @@ def test_several_sites_climb_in_turn(rng):
     starts = random_assignments(4, (3, 4, 4), allowed, rng)
     f = Counted(1)
     climb, seen = climb_from(f, starts, allowed)
-    assert seen.perms.shape[1:] == (3, 4)
+    assert seen.matchings.shape[1:] == (3, 4)
     assert len(f.asked) == len(set(f.asked))
     for end in climb.ends:
-        best = seen.perms[end]
+        best = seen.matchings[end]
         for s in range(3):
             for other in neighbours(best[s], 4, allowed[s], partial=False):
                 changed = best.copy()
@@ -130,19 +132,22 @@ def test_climbing_one_by_one_ends_at_local_optima_too(rng, monkeypatch):
     allowed = np.ones((2, 5, 5), bool)
     starts = random_assignments(4, (2, 5, 5), None, rng)
     together, seen = climb_from(Counted(), starts, allowed)
-    monkeypatch.setattr("permvi.inference.map.local_search._MAX_NEIGHBOURS", 1)
+    module = importlib.import_module("permvi.inference.map.local_search")
+    monkeypatch.setattr(module, "_MAX_NEIGHBOURS", 1)
     one_by_one, also_seen = climb_from(Counted(), starts, allowed)
     assert one_by_one.finished
-    assert len(np.unique(also_seen.perms, axis=0)) == len(also_seen.perms)
+    assert len(np.unique(also_seen.matchings, axis=0)) == len(also_seen.matchings)
     for end in one_by_one.ends:
-        best, f = also_seen.perms[end], Counted()
+        best, f = also_seen.matchings[end], Counted()
         for s in range(2):
             for other in neighbours(best[s], 5, allowed[s], partial=False):
                 changed = best.copy()
                 changed[s] = other
                 assert f.of(changed) <= also_seen.values[end]
     # The first one has climbed alone in the same way, site by site.
-    np.testing.assert_array_equal(seen.perms[together.ends[0]], also_seen.perms[one_by_one.ends[0]])
+    np.testing.assert_array_equal(
+        seen.matchings[together.ends[0]], also_seen.matchings[one_by_one.ends[0]]
+    )
 
 
 @pytest.mark.parametrize("budget", [1, 2, 7, 40])
@@ -184,7 +189,7 @@ def test_mistakes_get_one_sentence(starts, allowed, message):
 
 
 def test_one_value_is_wanted_for_each_matching():
-    with pytest.raises(ValueError, match=r"log_density_batch must return 1 values, got shape \(\)"):
+    with pytest.raises(ValueError, match=r"one number for each of 1 matchings, got shape \(\)"):
         local_search(lambda perms: np.float64(0), np.arange(3)[None], np.ones((3, 3), bool))
 
 
@@ -196,7 +201,7 @@ def test_shaking_keeps_to_what_is_allowed(rng, shape, partial, density):
     padded = hood.padded(starts[:, None])
     shaken = hood.shaken(padded, 4, rng)
     assert (shaken != padded).any()
-    for perm in hood.plain(shaken)[:, 0]:
+    for perm in hood.plain(shaken):
         matched = np.flatnonzero(perm >= 0)
         assert len(set(perm[matched])) == len(matched)
         assert allowed[matched, perm[matched]].all()

@@ -10,8 +10,8 @@ from scipy.optimize import quadratic_assignment
 
 from permvi import assignment
 from permvi.inference.map import MapOptions, Quadratic, solve_quadratic, tabu_kernels
-from permvi.inference.map.quadratic import exact_line_search, frank_wolfe
-from permvi.inference.map.starts import relaxed_starts
+from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
+from permvi.inference.map.quadratic import ARRIVED, exact_line_search
 from permvi.problem.unmatched import random_assignments
 
 
@@ -167,8 +167,9 @@ def test_frank_wolfe_is_that_of_scipy(seed):
     rng = np.random.default_rng(seed)
     problem = Quadratic(rng.normal(size=(15, 15)), rng.normal(size=(15, 15)), np.zeros((15, 15)))
     starts = relaxed_starts(3, (15, 15), None, rng)
-    ours = frank_wolfe(problem.gradient, exact_line_search(problem), starts, None, 30)
-    for start, perm in zip(starts, ours.perms, strict=True):
+    vertices, line_search = best_matrices(None), exact_line_search(problem)
+    ours = frank_wolfe(problem.gradient, vertices, line_search, starts, 30, ARRIVED)
+    for start, perm in zip(starts, solve(ours.X, None), strict=True):
         options = {"maximize": True, "P0": start, "tol": 0.01, "maxiter": 30}
         theirs = quadratic_assignment(problem.A, problem.B, method="faq", options=options)
         np.testing.assert_array_equal(perm, theirs.col_ind)

@@ -18,7 +18,7 @@ from permvi.inference.discrete.structure import build_structure
 from permvi.inference.discrete.warm_start import linear_table, log_marginals
 from permvi.inference.naive.rows import draw_partial_rows
 from permvi.inference.verdict import coverage
-from permvi.inference.vi.prepare import prepare as prepare_relaxed
+from permvi.inference.vi.relaxed_problem import relax
 from permvi.problem import unmatched as partial
 from permvi.problem.prepare import prepare
 from permvi.problem.unmatched import unmatched_weights
@@ -80,7 +80,7 @@ def test_relaxed_squares_have_the_same_posterior(kind, rng):
     n, m = 3, 3
     given = KINDS[kind](rng, n, m)
     problem = prepare(pv.models.LinearMatching(**given)).problem
-    relaxed = prepare_relaxed(problem, "rounding")
+    relaxed = relax(problem, "rounding")
     assert relaxed.size == n + m
     perms = permutations(n + m, np.asarray(relaxed.mask))
     found = brute_force(**given)

@@ -244,9 +244,9 @@ def test_what_it_cannot_do():
         fit(density, num_steps=10)
     with pytest.raises(ValueError, match="items must be 'columns', the larger side, for 2 rows"):
         fit(pv.models.LinearMatching(np.zeros((2, 3))), items="rows")
-    with pytest.raises(ValueError, match="num_samples must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="num_samples must be an integer of at least 2, got 1"):
         fit(pv.models.LinearMatching(np.zeros((2, 2))), num_samples=1)
-    with pytest.raises(ValueError, match="learning_rate must be positive"):
+    with pytest.raises(ValueError, match="learning_rate must be a positive number"):
         fit(pv.models.LinearMatching(np.zeros((2, 2))), learning_rate=0.0)
 
 

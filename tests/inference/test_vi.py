@@ -15,7 +15,7 @@ from vi_cases import (
     problem,
 )
 
-from permvi.inference.vi import VIOptions, loop, run_vi, run_vi_batch
+from permvi.inference.vi import VIOptions, objective, run, run_vi, run_vi_batch
 
 FAMILIES = ["rounding", "stick_breaking"]
 
@@ -93,7 +93,7 @@ class TestOneProblem:
             case = linear_problem(scale * rng.normal(size=(4, 4)))
             changes = {"temperature": 0.9, "prior_width": scale / 3, "learning_rate": 0.02}
             run_vi(case, jax.random.key(0), family, quick(family, **changes))
-            counts.append(loop._advance._cache_size())
+            counts.append(objective.advance_fits._cache_size())
         assert counts[0] == counts[-1]
 
     def test_progress_and_interruption_return_the_fit_so_far(self, case, family):
@@ -124,7 +124,7 @@ def test_interruption_before_the_first_chunk_is_passed_on(monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "_advance", interrupt)
+    monkeypatch.setattr(run, "advance_fits", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run_vi(linear_problem(np.eye(4)), jax.random.key(0), "rounding", quick("rounding"))
 

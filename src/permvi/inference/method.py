@@ -10,8 +10,10 @@ import numpy as np
 from permvi.posterior import Posterior
 from permvi.problem.prepare import Prepared
 
-# Called as ``progress(what, done, total)``.
+# The user's callback: ``progress(what, done, total)``.
 Progress = Callable[[str, int, int], None]
+# An engine's callback: ``on_progress(done, total, *numbers)``, such as an ELBO.
+StepProgress = Callable[..., None]
 
 
 def silent(what: str, done: int, total: int) -> None:

@@ -196,3 +196,38 @@ def constraints(
         col_unmatched=_unmatched("col_unmatched", col_unmatched, table, -1),
         labels=names,
     )
+
+
+class Constrained:
+    """A model that keeps the arguments that all models share, see `Constraints`."""
+
+    mask: Any
+    known: Any
+    prior_scores: Any
+    row_unmatched: Any
+    col_unmatched: Any
+    labels: Labels
+
+    def _constrain(
+        self,
+        table: tuple[int, ...],
+        found_labels: Labels,
+        mask: Any,
+        known: Any,
+        labels: Any,
+        row_unmatched: Any = None,
+        col_unmatched: Any = None,
+        prior_scores: Any = None,
+    ) -> None:
+        """Check the constraints and keep them."""
+        found = constraints(
+            table,
+            found_labels,
+            mask=mask,
+            known=known,
+            labels=labels,
+            row_unmatched=row_unmatched,
+            col_unmatched=col_unmatched,
+            prior_scores=prior_scores,
+        )
+        vars(self).update(found._asdict())

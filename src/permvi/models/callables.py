@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from permvi._checks import one_of
 from permvi.models import _arguments
 from permvi.models._pytree import pytree
-from permvi.models.labels import NO_LABELS, Labels
+from permvi.models.labels import NO_LABELS
 
 Input = Literal["matrix", "perm"]
 
@@ -25,7 +25,7 @@ _NOT_TRACEABLE = (
 
 
 @pytree(leaves=_arguments.ARRAYS, static=("function", "shape", "input", "traceable", "labels"))
-class CallableModel:
+class CallableModel(_arguments.Constrained):
     """A log density that is given as a function of one matching.
 
     Args:
@@ -54,12 +54,6 @@ class CallableModel:
     shape: tuple[int, int]
     input: str
     traceable: bool
-    mask: Any
-    known: Any
-    prior_scores: Any
-    row_unmatched: Any
-    col_unmatched: Any
-    labels: Labels
 
     def __init__(
         self,
@@ -81,17 +75,8 @@ class CallableModel:
         self.shape = _shape(n)
         self.input = one_of("input", input, get_args(Input))
         self.traceable = self._is_traceable() if jax is None else bool(jax)
-        found = _arguments.constraints(
-            self.shape,
-            NO_LABELS,
-            mask=mask,
-            known=known,
-            labels=labels,
-            row_unmatched=row_unmatched,
-            col_unmatched=col_unmatched,
-            prior_scores=prior_scores,
-        )
-        vars(self).update(found._asdict())
+        given = mask, known, labels, row_unmatched, col_unmatched, prior_scores
+        self._constrain(self.shape, NO_LABELS, *given)
 
     @property
     def relaxed(self) -> bool:

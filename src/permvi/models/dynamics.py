@@ -12,7 +12,6 @@ from permvi.distributions.vertex_prior import DEFAULT_WIDTH, VertexPrior
 from permvi.models import _arguments, _dynamics_arguments
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models._pytree import pytree
-from permvi.models.labels import Labels
 from permvi.models.linear import sum_of_pairs
 
 _STATISTICS = Statistics._fields
@@ -22,7 +21,7 @@ _STATISTICS = Statistics._fields
     leaves=(*_STATISTICS, "edges", "weight_scale", "noise_scale", *_arguments.ARRAYS),
     static=("num_labels", "learned", "labels"),
 )
-class SharedDynamics:
+class SharedDynamics(_arguments.Constrained):
     r"""Recordings of J subjects whose neurons are shuffled copies of one linear system.
 
     .. math::
@@ -64,14 +63,8 @@ class SharedDynamics:
     edges: Any
     weight_scale: Any
     noise_scale: Any
-    mask: Any
-    known: Any
-    prior_scores: Any
-    row_unmatched: Any
-    col_unmatched: Any
     num_labels: int
     learned: tuple[bool, bool]
-    labels: Labels
 
     def __init__(
         self,
@@ -139,14 +132,7 @@ class SharedDynamics:
         self.weight_scale, self.noise_scale = (np.float64(scale) for scale in found)
         filled = _dynamics_arguments.fill_up(constraints, sizes, self.num_labels)
         table = (*((len(parts),) if len(parts) > 1 else ()), n, self.num_labels)
-        checked = _arguments.constraints(
-            table,
-            _dynamics_arguments.support_labels(support),
-            row_unmatched=None,
-            col_unmatched=None,
-            **filled,
-        )
-        vars(self).update(checked._asdict())
+        self._constrain(table, _dynamics_arguments.support_labels(support), **filled)
 
     @property
     def shape(self) -> tuple[int, int]:

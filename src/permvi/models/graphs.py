@@ -11,12 +11,12 @@ from jax.typing import ArrayLike
 from permvi import _checks
 from permvi.models import _arguments
 from permvi.models._pytree import pytree
-from permvi.models.labels import Labels, Names, frame_labels
+from permvi.models.labels import Names, frame_labels
 from permvi.models.linear import sum_of_matched, sum_of_pairs
 
 
 @pytree(leaves=("A", "B", "scale", "linear_scores", *_arguments.ARRAYS), static=("labels",))
-class GraphMatching:
+class GraphMatching(_arguments.Constrained):
     r"""A matching of the nodes of two graphs whose log density is quadratic.
 
     .. math::
@@ -52,12 +52,6 @@ class GraphMatching:
     scale: Any
     # Not called "scores": that would say that the log density is linear.
     linear_scores: Any
-    mask: Any
-    known: Any
-    prior_scores: Any
-    row_unmatched: Any
-    col_unmatched: Any
-    labels: Labels
 
     def __init__(
         self,
@@ -76,18 +70,9 @@ class GraphMatching:
         self.A, self.B = _edges("A", A), _edges("B", B)
         self.scale = _arguments.finite("scale", _arguments.real("scale", scale, (0,)))
         table = (self.A.shape[0], self.B.shape[0])
-        found = _arguments.constraints(
-            table,
-            (_names("A", A), _names("B", B)),
-            mask=mask,
-            known=known,
-            labels=labels,
-            row_unmatched=row_unmatched,
-            col_unmatched=col_unmatched,
-            prior_scores=prior_scores,
-        )
-        self.linear_scores = None if scores is None else _linear(scores, table, found.mask)
-        vars(self).update(found._asdict())
+        given = mask, known, labels, row_unmatched, col_unmatched, prior_scores
+        self._constrain(table, (_names("A", A), _names("B", B)), *given)
+        self.linear_scores = None if scores is None else _linear(scores, table, self.mask)
 
     @classmethod
     def gaussian(

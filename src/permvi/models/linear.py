@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from permvi.models import _arguments
 from permvi.models._pytree import pytree
-from permvi.models.labels import Labels, frame_labels
+from permvi.models.labels import frame_labels
 
 
 def sum_of_pairs(scores: Any, X: ArrayLike, num_sites: int) -> jax.Array:
@@ -52,7 +52,7 @@ def gain_of_swap(scores: Any, perm: ArrayLike, i: Any, k: Any, *site: Any) -> ja
 
 
 @pytree(leaves=("scores", *_arguments.ARRAYS), static=("labels",))
-class LinearMatching:
+class LinearMatching(_arguments.Constrained):
     r"""A matching whose log density is a sum over its pairs.
 
     :math:`\log p(X) = \sum_{ij} s_{ij} X_{ij} + \text{const}`: log likelihoods of pairs, log odds,
@@ -77,12 +77,6 @@ class LinearMatching:
     """
 
     scores: Any
-    mask: Any
-    known: Any
-    prior_scores: Any
-    row_unmatched: Any
-    col_unmatched: Any
-    labels: Labels
 
     def __init__(
         self,
@@ -95,18 +89,9 @@ class LinearMatching:
         prior_scores: Any = None,
     ) -> None:
         table = _arguments.one_site(_arguments.real("scores", scores, (2, 3)))
-        found = _arguments.constraints(
-            table.shape,
-            frame_labels(scores),
-            mask=mask,
-            known=known,
-            labels=labels,
-            row_unmatched=row_unmatched,
-            col_unmatched=col_unmatched,
-            prior_scores=prior_scores,
-        )
-        self.scores = _arguments.scores("scores", table, found.mask)
-        vars(self).update(found._asdict())
+        given = mask, known, labels, row_unmatched, col_unmatched, prior_scores
+        self._constrain(table.shape, frame_labels(scores), *given)
+        self.scores = _arguments.scores("scores", table, self.mask)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from permvi import _checks
 from permvi._checks import one_of
 from permvi.models import _arguments
 from permvi.models._pytree import pytree
-from permvi.models.labels import Labels, index_names, is_frame
+from permvi.models.labels import index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
 
 Noise = Literal["gaussian", "student_t"]
@@ -61,7 +61,7 @@ _TYPICAL_SCALE = 0.25
     leaves=("observations", "centers", "scale", "scale_prior", *_arguments.ARRAYS),
     static=("noise", "df", "relaxation", "labels"),
 )
-class PointMatching:
+class PointMatching(_arguments.Constrained):
     r"""Observation i is centre j plus noise, :math:`y_i = c_{\pi(i)} + \sigma \epsilon_i`.
 
     The score of a pair is the log density of observation i at centre j,
@@ -97,15 +97,9 @@ class PointMatching:
     centers: Any
     scale: Any
     scale_prior: Any
-    mask: Any
-    known: Any
-    prior_scores: Any
-    row_unmatched: Any
-    col_unmatched: Any
     noise: str
     df: float
     relaxation: str
-    labels: Labels
 
     def __init__(
         self,
@@ -134,17 +128,8 @@ class PointMatching:
             raise ValueError(f"df must be positive, got {df}.")
         self.scale = None if scale is None else _scale(scale, self.observations.shape[-1])
         self.scale_prior = _scale_prior(scale_prior, self.centers) if scale is None else None
-        found = _arguments.constraints(
-            table,
-            (_names(observations), _names(centers)),
-            mask=mask,
-            known=known,
-            labels=labels,
-            row_unmatched=row_unmatched,
-            col_unmatched=col_unmatched,
-            prior_scores=prior_scores,
-        )
-        vars(self).update(found._asdict())
+        given = mask, known, labels, row_unmatched, col_unmatched, prior_scores
+        self._constrain(table, (_names(observations), _names(centers)), *given)
 
     @property
     def shape(self) -> tuple[int, int]:

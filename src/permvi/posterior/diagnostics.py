@@ -42,7 +42,6 @@ R_HAT_CHECK = 1.05
 K_HAT_NOTE = 0.7
 EVIDENCE_GAP_NOTE = 1.0
 
-EXACT_REASONS = ("computed exactly",)
 _ADVICE = "try method='mcmc' or more restarts"
 
 SCALARS = (
@@ -187,7 +186,7 @@ def judge(
         The verdict and its reasons, those against first.
     """
     if exact:
-        return Judgement("trust", EXACT_REASONS)
+        return Judgement("trust", ("computed exactly",))
     if bias_by_row is not None:
         verdict, reason = _judge_bias(bias_by_row, row_labels, advice)
         return Judgement(verdict, (reason,))

@@ -1,7 +1,7 @@
-"""Log densities of many matchings, on the host, with one compilation for all chunks."""
+"""Log densities of many matchings, evaluated on the host and kept."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -14,9 +14,9 @@ _CHUNK = 8192
 
 
 def log_densities(problem: Problem, perms: np.ndarray, **latents: Any) -> np.ndarray:
-    """(num, n) or (num, S, n) matchings of a problem -> (num,) log densities in float64.
+    """Return log densities (num,), in float64, of matchings (num, n) or (num, S, n).
 
-    They include what unmatched rows and columns weigh.
+    They include the weights of unmatched rows and unused columns.
 
     Raises:
         ValueError: The density is NaN or +inf somewhere, or not one number per matching.
@@ -59,7 +59,7 @@ def _evaluate(log_density_of: Any, data: Any, perms: jax.Array, latents: Any) ->
 
 
 def as_perms(choices: jax.Array | np.ndarray, problem: Problem) -> jax.Array | np.ndarray:
-    """Choices (..., S, n), m for unmatched, as matchings (..., n) or (..., S, n), -1 likewise."""
+    """Return choices (..., S, n), m for unmatched, as matchings (..., n) or (..., S, n)."""
     xp = np if isinstance(choices, np.ndarray) else jnp
     perms = xp.where(choices == problem.shape[1], -1, choices)
     return perms[..., 0, :] if problem.num_sites == 1 else perms
@@ -77,81 +77,109 @@ def log_density(problem: Problem, choices: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
 
-# The density of distinct choices (num, S, n) on the host, (num,).
+# Matchings (num, ...) -> their log densities (num,), on the host.
 Evaluate = Callable[[np.ndarray], np.ndarray]
 
 _INTEGER_BITS = 62
 
 
-def codes(choices: np.ndarray, num_choices: int) -> np.ndarray:
-    """(num, S, n) -> (num,) sortable codes, equal exactly for equal matchings."""
-    flat = choices.reshape(len(choices), -1)
-    if flat.shape[1] * np.log2(num_choices) <= _INTEGER_BITS:
-        powers = num_choices ** np.arange(flat.shape[1], dtype=np.int64)
-        return flat.astype(np.int64) @ powers
-    small = np.ascontiguousarray(flat, dtype=np.uint8 if num_choices <= 256 else np.uint16)
+def evaluator(problem: Problem) -> Evaluate:
+    """Return the function from choices (num, S, n), m for unmatched, to `log_densities`."""
+    return lambda choices: log_densities(problem, np.asarray(as_perms(choices, problem)))
+
+
+def codes(matchings: np.ndarray, num_labels: int) -> np.ndarray:
+    """Return (num,) sortable codes of matchings (num, ...), equal exactly for equal matchings.
+
+    Unmatched items may be -1 or ``num_labels``.
+    """
+    flat = matchings.reshape(len(matchings), -1) % (num_labels + 1)
+    if flat.shape[1] * np.log2(num_labels + 1) <= _INTEGER_BITS:
+        return flat.astype(np.int64) @ (num_labels + 1) ** np.arange(flat.shape[1], dtype=np.int64)
+    small = np.ascontiguousarray(flat, dtype=np.uint8 if num_labels < 256 else np.uint16)
     return small.view(np.dtype((np.void, small.strides[0]))).ravel()
 
 
-class Seen:
-    """A growing set of matchings with their log densities.
+class Evaluations:
+    """Matchings with their log densities, each evaluated once, in batches, up to a budget.
 
     Args:
-        num_choices: C.
-        evaluate: The log density.
+        evaluate: The log density of matchings.
+        num_labels: m.
+        budget: The most evaluations.
+
+    Attributes:
+        num_evaluations: How many log densities were evaluated, here or elsewhere.
+        left: How many more may be evaluated here.
+        values: (num,) log densities of the distinct matchings, in the order of their evaluation.
     """
 
-    def __init__(self, num_choices: int, evaluate: Evaluate) -> None:
-        self.num_evaluations = 0
-        self._num_choices = num_choices
-        self._evaluate = evaluate
-        self._codes: np.ndarray | None = None
-        self._choices: np.ndarray | None = None
-        self._values = np.zeros(0)
-
-    @property
-    def choices(self) -> np.ndarray:
-        """(num, S, n) the matchings, sorted by their codes."""
-        if self._choices is None:
-            raise ValueError("nothing was evaluated yet.")
-        return self._choices
-
-    @property
-    def values(self) -> np.ndarray:
-        """(num,) their log densities."""
-        return self._values
+    def __init__(self, evaluate: Evaluate, num_labels: int, budget: float = np.inf) -> None:
+        self._evaluate, self._num_labels = evaluate, num_labels
+        self._places: dict[Any, int] = {}
+        self._matchings: list[np.ndarray] = []
+        self.values = np.empty(0)
+        self.num_evaluations, self.left = 0, budget
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.values)
 
-    def contains(self, choices: np.ndarray) -> np.ndarray:
-        """(num,) which of the matchings are there."""
-        if self._codes is None:
-            return np.zeros(len(choices), bool)
-        return self._find(codes(choices, self._num_choices))[1]
+    @property
+    def matchings(self) -> np.ndarray:
+        """(num, ...) the distinct matchings, in the order of their evaluation."""
+        self._matchings = [np.concatenate(self._matchings)]
+        return self._matchings[0]
 
-    def add(self, choices: np.ndarray, values: np.ndarray) -> None:
-        """Take in matchings whose densities were computed elsewhere, repeats and all."""
-        self.num_evaluations += len(choices)
-        self._merge(choices, values)
+    @property
+    def best(self) -> np.ndarray:
+        """The matching of largest density, the first of several that was evaluated."""
+        return self.matchings[np.argmax(self.values)]
 
-    def look_up(self, choices: np.ndarray) -> np.ndarray:
-        """(num,) log densities of matchings, new ones evaluated and kept."""
-        unknown = ~self.contains(choices)
-        if unknown.any():
-            _, first = np.unique(codes(choices[unknown], self._num_choices), return_index=True)
-            new = choices[unknown][first]
-            self.add(new, self._evaluate(new))
-        return self._values[self._find(codes(choices, self._num_choices))[0]]
+    def ordered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return matchings and values in an order that does not depend on that of evaluation."""
+        order = np.argsort(codes(self.matchings, self._num_labels), kind="stable")
+        return self.matchings[order], self.values[order]
 
-    def _find(self, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        table: np.ndarray = self._codes  # type: ignore[assignment]
-        place = np.minimum(np.searchsorted(table, wanted), len(table) - 1)
-        return place, table[place] == wanted
+    def contains(self, matchings: np.ndarray) -> np.ndarray:
+        """(num,) which of the matchings were evaluated."""
+        return np.array([code in self._places for code in self._codes(matchings)], bool)
 
-    def _merge(self, choices: np.ndarray, values: np.ndarray) -> None:
-        if self._choices is not None:
-            choices = np.concatenate([self._choices, choices])
-            values = np.concatenate([self._values, values])
-        self._codes, first = np.unique(codes(choices, self._num_choices), return_index=True)
-        self._choices, self._values = choices[first], np.asarray(values, np.float64)[first]
+    def add(self, matchings: np.ndarray, values: np.ndarray) -> None:
+        """Add matchings whose densities were evaluated elsewhere, repeats included."""
+        self.num_evaluations += len(matchings)
+        new = self._new(self._codes(matchings), np.inf)
+        rows = list(new.values())
+        self._keep(new, matchings[rows], np.asarray(values, np.float64)[rows])
+
+    def look_up(self, matchings: np.ndarray) -> np.ndarray:
+        """(num,) log densities, -inf beyond the budget; new matchings are evaluated."""
+        places = self.find(matchings)
+        return np.append(self.values, -np.inf)[places]
+
+    def find(self, matchings: np.ndarray) -> np.ndarray:
+        """(num,) places in `values`, -1 beyond the budget; new matchings are evaluated."""
+        wanted = self._codes(matchings)
+        new = self._new(wanted, self.left)
+        if new:
+            chosen = matchings[list(new.values())]
+            values = _one_each(self._evaluate(chosen), len(chosen))
+            self._keep(new, chosen, values)
+            self.num_evaluations += len(new)
+            self.left -= len(new)
+        return np.array([self._places.get(code, -1) for code in wanted], np.int64)
+
+    def _codes(self, matchings: np.ndarray) -> list[Any]:
+        return codes(matchings, self._num_labels).tolist() if len(matchings) else []
+
+    def _new(self, wanted: list[Any], limit: float) -> dict[Any, int]:
+        """The codes that are not there yet, at most ``limit``, and where each is wanted first."""
+        new: dict[Any, int] = {}
+        for place, code in enumerate(wanted):
+            if code not in self._places and len(new) < limit:
+                new.setdefault(code, place)
+        return new
+
+    def _keep(self, new: Iterable[Any], matchings: np.ndarray, values: np.ndarray) -> None:
+        self._places.update({code: len(self) + k for k, code in enumerate(new)})
+        self._matchings.append(matchings)
+        self.values = np.concatenate([self.values, values])

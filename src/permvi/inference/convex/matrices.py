@@ -1,4 +1,4 @@
-"""Permutations that relaxed solutions are rounded to, and the best of them."""
+"""Bounds on quadratic matching by convex relaxation over the Birkhoff polytope, and roundings."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,20 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi.inference.map import Quadratic
-from permvi.inference.map.quadratic import matrices
-from permvi.inference.map.starts import solve
+from permvi.inference.map.polytope import Map, best_step, frank_wolfe, matrices, solve
 
 
 class Roundings:
-    """The permutation of the smallest value among all that points were rounded to.
+    """The permutation ``perm`` (n,) of smallest ``value`` among the roundings of points.
 
     Args:
-        rounded: The permutation (n,) of a point.
-        value: Of a permutation.
-
-    Attributes:
-        perm: (n,) the best one so far.
-        value: Its value.
+        rounded: Rounds a point to a permutation (n,).
+        value: The value of a permutation.
     """
 
     perm: np.ndarray
@@ -33,11 +28,11 @@ class Roundings:
 
     @property
     def num_values(self) -> int:
-        """How many values were computed."""
+        """The number of values computed."""
         return len(self._seen)
 
     def look_at(self, point: np.ndarray) -> None:
-        """Round a point, and keep the result if it is better."""
+        """Round a point, and keep the permutation if it is better."""
         perm = self._rounded(point)
         if perm.tobytes() in self._seen:
             return
@@ -47,24 +42,14 @@ class Roundings:
             self.value, self.perm = value, perm
 
 
-Map = Callable[[np.ndarray], np.ndarray]
-
 # The gap, relative to the value, at which nothing is left to gain.
 _TOLERANCE = 1e-7
 
 
 class Minimum(NamedTuple):
-    """Where Frank-Wolfe has arrived.
-
-    Attributes:
-        x: The last point.
-        value: The function there.
-        bound: A lower bound on the function's minimum: the best of those that the iterates gave.
-        num_gradients: How many gradients were evaluated.
-    """
+    """The last point of Frank-Wolfe, and the best lower bound that the iterates gave."""
 
     x: np.ndarray
-    value: float
     bound: float
     num_gradients: int
 
@@ -78,7 +63,7 @@ def minimise(
     max_iter: int,
     visit: Callable[[np.ndarray], None],
 ) -> Minimum:
-    r"""Minimise a convex quadratic function f by steps towards vertices, each as long as is best.
+    r"""Minimise a convex quadratic function f by Frank-Wolfe steps, each as long as is best.
 
     At a point x with the best vertex y under the slopes g there, convexity says that
     :math:`\min f \ge f(x) - \langle g, x - y \rangle`, wherever the iteration stops.
@@ -90,35 +75,43 @@ def minimise(
         start: A point of the polytope.
         value: f there.
         max_iter: The most steps.
-        visit: Called with every iterate and every vertex, of which one may round to something good.
+        visit: Called with every iterate and every vertex, one of which may round to something good.
     """
-    x, bound = start, -np.inf
-    for step in range(max_iter):
-        slopes = gradient(x)
-        vertex = best_vertex(slopes)
-        visit(x)
-        visit(vertex)
-        direction = vertex - x
-        gap = -float((slopes * direction).sum())
+    bound = -np.inf
+
+    def line_search(X: np.ndarray, vertices: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        nonlocal bound, value
+        visit(X[0])
+        visit(vertices[0])
+        direction = vertices[0] - X[0]
+        gap = float((slopes[0] * direction).sum())
         bound = max(bound, value - gap)
         if gap <= _TOLERANCE * max(1.0, abs(value)):
-            return Minimum(x, value, bound, step + 1)
+            return np.zeros(1)
         bend = curvature(direction)
-        length = min(1.0, gap / (2 * bend)) if bend > 0 else 1.0
-        x = x + length * direction
+        length = float(best_step(gap, -bend))
         value += length * (length * bend - gap)
-    visit(x)
-    return Minimum(x, value, bound, max_iter)
+        return np.array([length])
+
+    found = frank_wolfe(
+        lambda X: -gradient(X[0])[None],
+        lambda slopes: best_vertex(-slopes[0])[None],
+        line_search,
+        start[None],
+        max_iter,
+    )
+    visit(found.X[0])
+    return Minimum(found.X[0], bound, found.num_gradients)
 
 
 class MatrixMaximum(NamedTuple):
-    """A maximum over matchings, from both sides.
+    """A large value of a function of matchings, and a bound on the largest.
 
     Attributes:
         X: (n, m) the relaxed solution.
         bound: An upper bound on the function over all matchings.
         perm: (n,) the best matching found, -1 for unmatched.
-        value: The function there.
+        value: Its value.
         num_evaluations: How many values and gradients were computed.
     """
 
@@ -132,15 +125,15 @@ class MatrixMaximum(NamedTuple):
 def maximise_quadratic(
     quadratic: Quadratic, mask: np.ndarray | None = None, max_iter: int = 200
 ) -> MatrixMaximum:
-    """A matching with a large value, and a bound on the largest.
+    """Find a matching with a large value, and a bound on the largest.
 
-    Frank-Wolfe on the relaxation, an assignment in each step; every point on the way is rounded to
-    the nearest matching, and the best of them is returned.
+    Frank-Wolfe solves the relaxation with an assignment in each step. Every point on the way is
+    rounded to the nearest matching, and the best one is returned.
 
     Args:
         quadratic: The function; rectangular ones leave the surplus of the longer side unmatched.
         mask: (n, m) booleans, True where allowed, pruned; or None.
-        max_iter: The most steps; the bound holds wherever they end.
+        max_iter: The most steps; the bound holds after any number.
     """
     n, m = quadratic.shape
     square = quadratic.padded()
@@ -174,15 +167,15 @@ def maximise_quadratic(
 
 def _nearest_permutation(X: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
     perm = np.argmax(X, axis=1)
-    # If rows agree already, nothing is left to assign.
+    # If no two rows have the same largest column, nothing is left to assign.
     return perm if len(np.unique(perm)) == len(perm) else solve(X, allowed)
 
 
 def gilmore_lawler(quadratic: Quadratic, mask: np.ndarray | None = None) -> float:
-    """An upper bound on a square quadratic function over all permutations that a mask allows.
+    """Return an upper bound on a square quadratic function over all allowed permutations.
 
     If i is matched with j, the other entries of row i of A meet those of row j of B in some order;
-    their inner product is largest where both are sorted.
+    their inner product is largest if both are sorted.
     """
     A, B = (_sorted_without_diagonal(part) for part in (quadratic.A, quadratic.B))
     loops = np.outer(np.diag(quadratic.A), np.diag(quadratic.B))
@@ -197,12 +190,12 @@ def _sorted_without_diagonal(A: np.ndarray) -> np.ndarray:
 
 
 def _largest_eigenvalue(A: np.ndarray, B: np.ndarray) -> float:
-    r"""At least the largest eigenvalue of ``<A, D B D'>`` on matrices D with sums zero.
+    r"""Return an upper bound on the eigenvalues of ``<A, D B D'>`` on matrices D of sums zero.
 
     The form is that of :math:`A_s \otimes B_s + A_k \otimes B_k` with the symmetric and the
     antisymmetric parts. Eigenvalues of products are products of eigenvalues, all real: those of
-    antisymmetric matrices are imaginary and come in pairs, so the second term reaches the product
-    of the largest moduli.
+    antisymmetric matrices are imaginary pairs, so the second term reaches the product of the
+    largest moduli.
     """
     if len(A) == 1:
         return 0.0
@@ -213,7 +206,7 @@ def _largest_eigenvalue(A: np.ndarray, B: np.ndarray) -> float:
 
 
 def _on_sums_of_zero(A: np.ndarray) -> np.ndarray:
-    """(n-1, n-1) a matrix in an orthonormal basis of the vectors of sum zero."""
+    """Return a matrix (n-1, n-1) in an orthonormal basis of the vectors of sum zero."""
     n = len(A)
     basis = np.linalg.qr(np.eye(n)[:, 1:] - 1 / n)[0]
     return basis.T @ A @ basis

@@ -1,4 +1,4 @@
-"""Quadratic matching problems by all relaxations that apply."""
+"""Method "convex": quadratic matching problems by all relaxations that apply."""
 
 import dataclasses
 from typing import NamedTuple
@@ -7,11 +7,10 @@ import numpy as np
 
 from permvi._checks import one_of, whole
 from permvi.inference.convex.matrices import maximise_quadratic
-from permvi.inference.convex.networks import Permutahedron
-from permvi.inference.convex.vectors import minimise_quadratic, vector_form
+from permvi.inference.convex.vectors import Permutahedron, minimise_quadratic, vector_form
 from permvi.inference.map import Quadratic, solve_linear
 from permvi.inference.map.method import quadratic_of
-from permvi.inference.map.quadratic import matrices
+from permvi.inference.map.polytope import matrices
 from permvi.inference.method import Context, Method, MethodInfo
 from permvi.inference.scaling.method import restore_marginals
 from permvi.inference.verdict.audit import audited
@@ -25,10 +24,10 @@ class Relaxed(NamedTuple):
     """The result of relaxations.
 
     Attributes:
-        X: (n, m) the solution of the relaxation with the lower bound.
+        X: (n, m) the solution of the relaxation with the smaller bound.
         bound: An upper bound on the function over all matchings.
         perm: (n,) the best matching found by rounding, -1 for unmatched.
-        value: The function there.
+        value: Its value.
         by_network: Whether a sorting network gave the bound.
         num_evaluations: How many values and gradients were computed.
     """
@@ -44,9 +43,9 @@ class Relaxed(NamedTuple):
 def relax_quadratic(
     quadratic: Quadratic, mask: np.ndarray | None = None, max_iter: int = 200
 ) -> Relaxed:
-    """The better of two relaxations of ``max <A, X B X'> + <C, X>``, in bound and in matching.
+    """Relax ``max <A, X B X'> + <C, X>`` in two ways; return the better bound and matching.
 
-    Over the Birkhoff polytope always; over the permutahedron, which is much smaller, where the
+    The Birkhoff polytope always applies. The permutahedron, which is much smaller, applies if the
     problem is to order a vector and nothing is forbidden.
 
     Args:
@@ -75,20 +74,20 @@ def relax_quadratic(
 
 _MAX_ITER = 200
 _ADVICE = "try method='sequential' or 'mcmc'"
-# A bound this close to the matching, relative to its log density, is attained.
+# A bound this close to the log density of the matching, relative to it, is attained.
 _ATTAINED = 1e-6
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """The best rounded matching as a posterior with all its mass there, and the bound.
+    """Return the best rounded matching, as a posterior with all its mass there, and the bound.
 
-    Its evidence is that matching's density, a bound from below. Evaluations are values and
-    gradients of the quadratic function.
+    The evidence is that matching's density, a lower bound. Evaluations are values and gradients of
+    the quadratic function.
 
     Options are ``max_iter``, the most Frank-Wolfe steps, and ``marginals``: "mode" for those of the
-    matching, or "relaxed" for the solution of the relaxation. That one is doubly stochastic, and
-    says where the relaxation hesitates; it does not approximate the posterior's marginals. It is
-    ``diagnostics.extras["relaxed"]`` in any case.
+    matching, or "relaxed" for the relaxed solution, which is also
+    ``diagnostics.extras["relaxed"]``. It is doubly stochastic and shows where the relaxation is
+    undecided; it does not approximate the posterior's marginals.
 
     Raises:
         ValueError: The model is neither linear nor quadratic, or has other latents, or is partial.
@@ -135,7 +134,7 @@ def _with_marginals(prepared: Prepared, posterior: Posterior, X: np.ndarray) -> 
 
 
 def _diagnostics(found: Relaxed, value: float) -> Diagnostics:
-    # In float32 the model's own density may be a little above the bound.
+    # In float32 the model's density may be a little above the bound.
     gap = max(0.0, found.bound - value)
     if gap <= _ATTAINED * max(1.0, abs(value)):
         optimality = "no matching is more probable than this one"
@@ -165,5 +164,5 @@ METHODS = {
         ),
         options=("marginals", "max_iter"),
         run=run,
-    ),
+    )
 }

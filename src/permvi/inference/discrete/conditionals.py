@@ -1,7 +1,7 @@
-r"""Conditional laws of one row's choice, given which columns are left.
+r"""Conditional laws of one row's choice, given the columns that are left.
 
-All are exactly normalised over the choices that are allowed, whatever these are, so that a product
-of them over rows is a law on matchings with an exact probability mass function.
+All are normalised exactly over the allowed choices, so their product over rows is a law on
+matchings with an exact probability mass function.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
-# Stands for log 0 in sums that are differentiated: -inf would turn gradients into NaN.
+# log 0 in sums that are differentiated: -inf would turn gradients into NaN.
 _NOTHING = -1e9
 
 
 class Given(NamedTuple):
-    """What a conditional is told, beside its parameters and which pairs (n, C) there are at all.
+    """The arguments of a conditional beside its parameters and the possible pairs (n, C).
 
     Attributes:
         row: The row that chooses.
@@ -43,13 +43,13 @@ def plain(params: Params, pairs: jax.Array, given: Given) -> jax.Array:
 
 
 def lookahead(params: Params, pairs: jax.Array, given: Given) -> jax.Array:
-    r"""Softmax of a logit and of what the choice leaves to the rows that come after.
+    r"""Softmax of a logit and of the weight that the choice leaves to later rows.
 
     .. math:: \log q(j) = A_{rj} + \sum_{u\ \text{later}} \log \sum_{k \in F \setminus \{j\}}
         e^{B_{uk}} + \text{const},
 
-    where F are the free columns. The sum is a row-sum approximation to the log permanent of what
-    remains; A = B = 0 is the uniform law.
+    where F are the free columns. The sum approximates the log permanent of the remaining table by
+    row sums; A = B = 0 is the uniform law.
     """
     m = given.free.shape[0]
     available = pairs.at[:, :m].set(pairs[:, :m] & given.free)
@@ -60,10 +60,10 @@ def lookahead(params: Params, pairs: jax.Array, given: Given) -> jax.Array:
 
 
 def stick_breaking(params: Params, pairs: jax.Array, given: Given) -> jax.Array:
-    r"""Stick-breaking at temperature zero: from left to right, take the column with odds e^A.
+    r"""Stick-breaking at temperature zero: from left to right, take a column with odds e^A.
 
     :math:`q(j) = \rho_{rj} \prod_{k < j} (1 - \rho_{rk})` over the allowed choices in their order,
-    with :math:`\rho = 1 / (1 + e^{-A})`; the last one gets what is left.
+    with :math:`\rho = 1 / (1 + e^{-A})`; the last one gets the rest.
     """
     del pairs
     logits, allowed = params["logits"][given.row], given.allowed
@@ -84,9 +84,9 @@ def _normalised(logits: jax.Array, allowed: jax.Array) -> jax.Array:
 
 
 def _logsumexp_without_each(values: jax.Array, m: int) -> jax.Array:
-    """(n, C) -> (n, C): log-sum-exp of a row without entry j if j < m, and of all of it otherwise.
+    """Return (n, C) log-sum-exp of rows (n, C) without entry j if j < m, and of all otherwise.
 
-    Taking an entry out of the sum of all cancels if it is the largest: that one is summed afresh.
+    Subtracting the largest entry from the sum would cancel, so the others are summed for it.
     """
     n, C = values.shape
     total = logsumexp(values, axis=1, keepdims=True)

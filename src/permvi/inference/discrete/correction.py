@@ -1,10 +1,10 @@
 r"""From draws of q to the posterior: distinct matchings weighted by density over inclusion.
 
-Frequencies of draws carry counting noise although the density of every drawn matching is known.
-So each distinct matching x counts once, with weight :math:`p(x) / \pi(x)`, where :math:`\pi` is
-the probability that x is among what was drawn (Horvitz and Thompson 1952): the sum of weights is
-an unbiased estimate of the evidence. Matchings whose densities became known before the draws, in
-training, count as certain to be included; the estimate stays unbiased.
+Frequencies of draws carry counting noise although the density of every drawn matching is known. So
+each distinct matching x counts once, with weight :math:`p(x) / \pi(x)`, where :math:`\pi` is the
+probability that x is drawn (Horvitz and Thompson 1952): the sum of weights is an unbiased estimate
+of the evidence. Matchings evaluated before the draws, in training, count as certain to be included;
+the estimate stays unbiased.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.map.local_search import local_search
-from permvi.problem.evaluation import Seen, as_perms
+from permvi.problem.evaluation import Evaluations, as_perms
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import feasible
 
@@ -28,10 +28,10 @@ class Corrected(NamedTuple):
         log_evidence: Log of their sum (of their mean for plain importance sampling).
         log_evidence_se: Its standard error.
         ess_per_draw: Effective sample size of independent draws of q, per draw.
-        variances: (num,) contributions of the matchings to the variance of weighted means, relative
-            to the squared sum of weights.
+        variances: (num,) contributions to the variance of weighted means, relative to the squared
+            sum of weights.
         log_densities: (num,) log p.
-        log_q: (num,) log probabilities under the family, None where they are not needed.
+        log_q: (num,) log probabilities under the family, or None.
     """
 
     perms: np.ndarray
@@ -45,27 +45,27 @@ class Corrected(NamedTuple):
 
 
 def log_inclusion_with_replacement(log_q: np.ndarray, num_draws: int) -> np.ndarray:
-    r"""log of :math:`1 - (1 - q)^n`, the probability to be among n independent draws."""
+    r"""Return the log of :math:`1 - (1 - q)^n`, the probability to be among n draws."""
     q = np.exp(np.minimum(log_q, -1e-300))
     expected = log_q + np.log(num_draws)
     with np.errstate(divide="ignore"):
         found = np.log(-np.expm1(num_draws * np.log1p(-q)))
-    # What is drawn hardly ever is drawn once, also where q itself is too small for a number.
+    # Rare matchings are drawn at most once, also if q itself underflows.
     return np.where(expected < -40.0, expected, found)
 
 
 def horvitz_thompson(
     perms: np.ndarray, log_p: np.ndarray, log_inclusion: np.ndarray, ess_per_draw: float
 ) -> Corrected:
-    r"""Distinct matchings weighted by density over inclusion probability.
+    r"""Weight distinct matchings by density over inclusion probability.
 
-    The variance takes inclusions as independent, :math:`\sum_x (1 - \pi) (p / \pi)^2`, which errs
-    on the safe side: they are negatively correlated.
+    The variance takes inclusions as independent, :math:`\sum_x (1 - \pi) (p / \pi)^2`. They are
+    negatively correlated, so this is an upper bound.
 
     Args:
         perms: (num, n) or (num, S, n) distinct matchings.
         log_p: (num,) log densities.
-        log_inclusion: (num,) log pi; 0 for what would have been included in any case.
+        log_inclusion: (num,) log pi, 0 for matchings that are certain to be included.
         ess_per_draw: See `effective_share`.
     """
     log_weights = log_p - log_inclusion
@@ -77,10 +77,10 @@ def horvitz_thompson(
 
 
 def effective_share(log_p: np.ndarray, log_q: np.ndarray, log_inclusion: np.ndarray) -> float:
-    r"""Effective sample size per independent draw of q, from distinct draws.
+    r"""Return the effective sample size per independent draw of q, from distinct draws.
 
-    :math:`E_q[p/q]^2 / E_q[(p/q)^2]`, both expectations as sums over matchings, estimated with
-    inclusion probabilities.
+    :math:`E_q[p/q]^2 / E_q[(p/q)^2]`, both as sums over matchings that inclusion probabilities
+    estimate.
     """
     first = _log_sum(log_p - log_inclusion)
     second = _log_sum(2 * log_p - log_q - log_inclusion)
@@ -88,7 +88,7 @@ def effective_share(log_p: np.ndarray, log_q: np.ndarray, log_inclusion: np.ndar
 
 
 def self_normalised(perms: np.ndarray, log_p: np.ndarray, log_q: np.ndarray) -> Corrected:
-    """Plain importance weights p / q of independent draws, repeats included."""
+    """Weight independent draws, repeats included, by importance weights p / q."""
     log_weights = log_p - log_q
     num = len(perms)
     total = _log_sum(log_weights)
@@ -107,10 +107,10 @@ def self_normalised(perms: np.ndarray, log_p: np.ndarray, log_q: np.ndarray) -> 
 
 
 def total_variation_error(corrected: Corrected, num_cols: int) -> np.ndarray:
-    r"""(n,) or (S, n) expected total variation of a row's marginals due to sampling.
+    r"""Return the expected total variation (n,) or (S, n) of a row's marginals due to sampling.
 
-    The linearised variance of a weighted frequency p is :math:`\sum_x v_x (1[x] - p)^2`; a normal
-    error of sd s is :math:`s \sqrt{2 / \pi}` large on average, and total variation is half the sum.
+    The linearised variance of a weighted frequency p is :math:`\sum_x v_x (1[x] - p)^2`. The mean
+    size of a normal error of sd s is :math:`s \sqrt{2 / \pi}`; total variation is half the sum.
     """
     perms, num = corrected.perms, len(corrected.perms)
     shares = np.exp(corrected.log_weights - _log_sum(corrected.log_weights))
@@ -132,23 +132,23 @@ def _log_sum(values: np.ndarray) -> float:
     return float(np.logaddexp.reduce(values))
 
 
-# A matching is missed if the family gives it this much less than the posterior does.
+# A matching is missed if the family gives it this many times less probability than the posterior.
 _MISSED_FACTOR = 50.0
 
 
 def search_modes(
-    problem: Problem, seen: Seen, random_choices: np.ndarray, max_evaluations: int
+    problem: Problem, seen: Evaluations, random_choices: np.ndarray, max_evaluations: int
 ) -> np.ndarray | None:
-    """Climb from random matchings and from the best one seen; everything evaluated is kept.
+    """Climb from random matchings and from the best one seen.
 
     Args:
         problem: The problem.
-        seen: What was evaluated so far, and this is added to.
-        random_choices: (num, S, n) where to start, as far as the evaluations suffice.
-        max_evaluations: How many there are.
+        seen: The matchings evaluated so far, to which those of the climb are added.
+        random_choices: (num, S, n) starts, as many as the budget suffices for.
+        max_evaluations: The budget.
 
     Returns:
-        (num, S, n) choices that the climb has seen, None if it was given no evaluations.
+        (num, S, n) choices that the climb has seen, None without a budget.
     """
     if max_evaluations < 1:
         return None
@@ -157,14 +157,14 @@ def search_modes(
     mask = True if problem.mask is None else np.asarray(problem.mask)
     allowed = np.broadcast_to(mask, (n, m) if S == 1 else (S, n, m))
     partial = problem.is_partial
-    best = seen.choices[[np.argmax(seen.values)]] if len(seen) else random_choices[:1]
-    # A climb takes about a step for each row, and a step looks at all swaps.
+    best = seen.best[None] if len(seen) else random_choices[:1]
+    # A climb takes about a step for each row, and a step evaluates all swaps.
     swaps = S * n * (max(n, m) - 1) // 2
     num_climbs = max_evaluations // max(1, swaps * S * n)
     starts = np.asarray(as_perms(np.concatenate([best, random_choices[:num_climbs]]), problem))
 
     def log_densities(perms: np.ndarray) -> np.ndarray:
-        # One side may have to be matched although the other may not; climbs do not know which.
+        # Climbs do not know that some rows or columns must be matched.
         possible = feasible(problem, perms) if partial else np.ones(len(perms), bool)
         values = np.full(len(perms), -np.inf)
         if possible.any():
@@ -179,8 +179,8 @@ def search_modes(
     return np.where(found < 0, m, found).reshape(-1, S, n)
 
 
-def missed_mass(family: Family, seen: Seen, found: np.ndarray, weighted: Corrected) -> float:
-    """The posterior mass of what was found where the family has hardly any probability."""
+def missed_mass(family: Family, seen: Evaluations, found: np.ndarray, weighted: Corrected) -> float:
+    """Return the posterior mass found where the family has hardly any probability."""
     if len(found) == 0:
         return 0.0
     log_p = seen.look_up(found) - weighted.log_evidence
@@ -193,8 +193,8 @@ def missed_mass(family: Family, seen: Seen, found: np.ndarray, weighted: Correct
 
 
 def log_probs(family: Family, choices: np.ndarray) -> np.ndarray:
-    """(num, S, n) choices -> (num,) exact log probabilities, in float64 on the host."""
-    # Few sizes, since each one is compiled anew.
+    """Return exact log probabilities (num,) of choices (num, S, n), in float64 on the host."""
+    # Few sizes, since each one is compiled.
     size = max(1024, 1 << (len(choices) - 1).bit_length())
     padded = np.concatenate([choices, np.repeat(choices[:1], size - len(choices), axis=0)])
     return np.asarray(_log_prob_many(family, padded), np.float64)[: len(choices)]

@@ -1,13 +1,13 @@
 r"""Mixtures of row-by-row laws with an exact probability mass function.
 
-A component has a row order o for each site and draws
+A component draws the rows of each site in an order o,
 
 .. math:: q(P) = \prod_t q(P_{o_t} \mid P_{o_1}, \dots, P_{o_{t-1}})
 
-with one of the `conditionals`. A mixture of K of them with different orders is
+with one of the `conditionals`. A mixture of K components with different orders has
 :math:`\log q(P) = \log \sum_k w_k q_k(P)`. Masks, rectangles and unmatched items are in the
-`Structure`: a row may choose only what leaves the others a matching, so nothing is ever rejected
-and the probabilities stay exact.
+`Structure`: a row may choose only what leaves the others a matching, so no draw is rejected and
+the probabilities are exact.
 
 Choices are integers in 0, ..., C - 1, where m stands for "unmatched".
 """
@@ -23,7 +23,7 @@ from jax.scipy.special import logsumexp
 from permvi.inference.discrete.conditionals import CONDITIONALS, Given, Params
 from permvi.inference.discrete.structure import Structure, begin, choose, menu
 
-# All rows of a draw are evaluated at once up to this size; beyond it one by one, to save memory.
+# Up to this size all rows of a draw are evaluated at once; beyond, one by one to save memory.
 _AT_ONCE = 24
 
 
@@ -36,7 +36,7 @@ class Family:
         params: Arrays by name, (K, S, n, C): "logits", and "later" for look-ahead.
         log_weights: (K,) log weights of the components, not necessarily normalised.
         orders: (K, S, n) the order of the rows.
-        structure: What may be chosen.
+        structure: The possible choices.
         kind: A name in `CONDITIONALS`.
     """
 
@@ -52,12 +52,12 @@ class Family:
         return self.log_weights.shape[-1]
 
     def component(self, k: int | jax.Array) -> tuple[Params, jax.Array]:
-        """The parameters and row orders of one component."""
+        """Return the parameters and row orders of a component."""
         return {name: value[k] for name, value in self.params.items()}, jnp.asarray(self.orders)[k]
 
 
 def draw(family: Family, rng_key: jax.Array) -> jax.Array:
-    """One draw: (S, n) choices."""
+    """Return one draw: (S, n) choices."""
     key_component, key_sites = jax.random.split(rng_key)
     k = jax.random.categorical(key_component, family.log_weights)
     params, orders = family.component(k)
@@ -67,26 +67,26 @@ def draw(family: Family, rng_key: jax.Array) -> jax.Array:
 
 
 def draw_many(family: Family, rng_key: jax.Array, num: int) -> jax.Array:
-    """(num, S, n) independent draws."""
+    """Return (num, S, n) independent draws."""
     keys = jax.random.split(rng_key, num)
     return lax.map(lambda key: draw(family, key), keys, batch_size=min(num, batch_size(family)))
 
 
 def log_prob(family: Family, choices: jax.Array) -> jax.Array:
-    """Exact log probability of one matching, (S, n) choices -> (); -inf for what is impossible."""
+    """Return the exact log probability of choices (S, n), -inf for impossible ones."""
     log_weights = jax.nn.log_softmax(family.log_weights)
     components = jax.vmap(lambda k: _component_log_prob(family, k, choices))
     return logsumexp(log_weights + components(jnp.arange(family.num_components)))
 
 
 def log_prob_many(family: Family, choices: jax.Array) -> jax.Array:
-    """(num, S, n) -> (num,)."""
+    """Return exact log probabilities (num,) of choices (num, S, n)."""
     size = min(len(choices), batch_size(family))
     return lax.map(lambda one: log_prob(family, one), choices, batch_size=size)
 
 
 def batch_size(family: Family) -> int:
-    """How many draws fit into a moderate amount of memory at once."""
+    """Return how many draws fit into a moderate amount of memory."""
     n, C = family.structure.shape[0], family.structure.num_choices
     cells = family.num_components * family.structure.num_sites * n * C * min(n, _AT_ONCE)
     return max(1, (1 << 24) // cells)
@@ -95,7 +95,7 @@ def batch_size(family: Family) -> int:
 def next_choice(
     family: Family, params: Params, site: jax.Array, state: Any, row: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """(C,) log probabilities of a row's choices at a state of one site, and its menu."""
+    """Return log probabilities (C,) of a row's choices at a state of one site, and its menu."""
     structure = family.structure.site(site)
     of_site = {name: value[site] for name, value in params.items()}
     found = menu(structure, state, row)
@@ -104,7 +104,7 @@ def next_choice(
 
 
 def allowed_pairs(structure: Structure) -> jax.Array:
-    """(n, C) the choices that the rows of a site have before any is made."""
+    """Return the choices (n, C) of the rows of a site before any is made."""
     n, m = structure.shape
     if structure.edges is None:
         return jnp.ones((n, m), bool)
@@ -138,7 +138,7 @@ def _component_log_prob(family: Family, k: jax.Array, choices: jax.Array) -> jax
 def _site_log_prob(
     family: Family, params: Params, orders: jax.Array, site: jax.Array, choices: jax.Array
 ) -> jax.Array:
-    """The states along the way do not depend on the parameters: first they, then all rows."""
+    """Compute the states first, which do not depend on the parameters, then all rows."""
     structure = family.structure.site(site)
     n = structure.shape[0]
     of_site = {name: value[site] for name, value in params.items()}
@@ -147,7 +147,7 @@ def _site_log_prob(
     def step(state: Any, row: jax.Array) -> tuple[Any, Given]:
         found = menu(structure, state, row)
         given = Given(row, found.allowed, state.later.at[row].set(False), state.free)
-        # An impossible choice has probability zero; what follows it only has to end.
+        # After an impossible choice, of probability zero, any allowed one will do.
         possible = found.allowed[choices[row]]
         choice = jnp.where(possible, choices[row], jnp.argmax(found.allowed))
         return choose(structure, state, row, found, choice), given

@@ -1,11 +1,11 @@
-r"""Which choices leave the rest of a matching problem solvable, inside JAX.
+r"""The choices that leave the other rows a perfect matching, inside JAX.
 
-A row-by-row sampler that looks only at what is free runs into dead ends: on random sparse masks it
-does so in 40 to 98 % of its draws. Here every row may take only what some perfect matching of the
-remaining graph gives it. One perfect matching of the rows and columns that are left is kept all the
-time. Row r, which holds column c in it, may take column j instead if the row that holds j can be
-given another column, that one's holder another, and so on until somebody takes c: a path in the
-graph "s could take what t holds", found by breadth-first search from c backwards (Berge 1957).
+A row-by-row sampler that takes any free column runs into dead ends: on random sparse masks in 40 to
+98 % of its draws. Here a row may take only columns that some perfect matching of the remaining
+graph gives it. One perfect matching of the remaining rows and columns is kept. Row r, which holds
+column c in it, may take column j if the holder of j can take another column, the holder of that one
+another, and so on until one takes c: a path in the graph "s can take what t holds", found by
+breadth-first search backwards from c (Berge 1957).
 """
 
 from typing import NamedTuple
@@ -18,12 +18,12 @@ _Triple = tuple[jax.Array, jax.Array, jax.Array]
 
 
 class Holding(NamedTuple):
-    """A perfect matching of what is left of an L by L graph.
+    """A perfect matching of the rest of an L by L graph.
 
     Attributes:
         column: (L,) the column that each row holds.
         holder: (L,) the row that holds each column.
-        open_rows: (L,) whether the row is still to be assigned; the columns of others are gone.
+        open_rows: (L,) whether the row has no column yet.
     """
 
     column: jax.Array
@@ -32,10 +32,10 @@ class Holding(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What a row may take.
+    """The columns that a row may take.
 
     Attributes:
-        allowed: (L,) the columns that it may take.
+        allowed: (L,) booleans.
         successor: (L,) for each row that has to give way, the row whose column it takes.
     """
 
@@ -44,19 +44,13 @@ class Options(NamedTuple):
 
 
 def hold(column: jax.Array) -> Holding:
-    """The start: all rows open, with a perfect matching (L,) of the whole graph."""
+    """Return the start: all rows open, with a perfect matching (L,) of the whole graph."""
     holder = jnp.argsort(column).astype(column.dtype)
     return Holding(column, holder, jnp.ones(column.shape, bool))
 
 
 def options(edges: jax.Array, holding: Holding, row: jax.Array) -> Options:
-    """What a row can take so that the others can still be matched.
-
-    Args:
-        edges: (L, L) booleans, the graph.
-        holding: The current perfect matching.
-        row: An open row.
-    """
+    """Return the columns that an open row of the graph (L, L) can take."""
     column, holder, open_rows = holding
     others = open_rows.at[row].set(False)
     # takes[s, t]: row s could take what row t holds.
@@ -80,7 +74,7 @@ def options(edges: jax.Array, holding: Holding, row: jax.Array) -> Options:
 
 
 def take(holding: Holding, row: jax.Array, chosen: jax.Array, successor: jax.Array) -> Holding:
-    """Give a row one of its options: the rows on the path to it move up, and the row is closed."""
+    """Give a row one of its options: the rows on the path to it move, and the row is closed."""
     column, holder, open_rows = holding
     row, chosen = row.astype(column.dtype), chosen.astype(column.dtype)
 

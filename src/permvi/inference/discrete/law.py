@@ -1,4 +1,4 @@
-"""The law of a fitted row-by-row family: exact probabilities of its own, and weighted draws."""
+"""The law of a fitted row-by-row family: its exact probabilities, and weighted draws."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -18,14 +18,13 @@ _REDUCTION = ("settled", "row_place", "col_place", "free_rows", "free_cols")
 
 @register_law
 class FamilyLaw:
-    """A family that was fitted, and draws of it that were weighted by the model's density.
+    """A fitted family, and draws of it that were weighted by the model's density.
 
     Draws and the most probable matchings come from the weighted draws, which are closer to the
-    model; ``log_prob`` is the exact probability mass function of the family, which knows all
-    matchings and sums to one.
+    model. ``log_prob`` is the exact probability mass function of the family over all matchings.
 
     Args:
-        family: The family, over what known pairs left open.
+        family: The family, over the items and labels of no known pair.
         reduction: The known pairs, or None.
         draws: (num, n) or (num, sites, n) matchings, known pairs included.
         log_weights: (num,) log weights.
@@ -50,12 +49,12 @@ class FamilyLaw:
 
     @property
     def draws(self) -> np.ndarray:
-        """The draws, as they came."""
+        """The draws, in the order they were given."""
         return self._draws.draws
 
     @property
     def weights(self) -> np.ndarray:
-        """(num,) their normalised weights."""
+        """(num,) the normalised weights of the draws."""
         return self._draws.weights
 
     @property
@@ -64,20 +63,21 @@ class FamilyLaw:
         return
 
     def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws resampled by their weights."""
+        """Resample the draws by their weights."""
         return self._draws.sample(num, rng)
 
     def log_prob(self, perms: np.ndarray) -> np.ndarray:
-        """Exact log probabilities under the fitted family, before any weights."""
+        """Return exact log probabilities under the fitted family, without the weights."""
         event = self._draws.draws.shape[1:]
         flat = perms.reshape(-1, *event)
+        batch = perms.shape[: perms.ndim - len(event)]
         if len(flat) == 0:
-            return np.zeros(perms.shape[: perms.ndim - len(event)])
+            return np.zeros(batch)
         # Powers of two, so that few sizes are ever compiled.
         size = 1 << (len(flat) - 1).bit_length()
         padded = np.concatenate([flat, np.repeat(flat[:1], size - len(flat), axis=0)])
         values = np.asarray(_log_probs(self._family, self._reduction, padded), np.float64)
-        return values[: len(flat)].reshape(perms.shape[: perms.ndim - len(event)])
+        return values[: len(flat)].reshape(batch)
 
     def traced_log_prob(self, perms: jax.Array) -> jax.Array:
         """`log_prob` inside JAX transformations."""
@@ -87,11 +87,11 @@ class FamilyLaw:
         return values.reshape(perms.shape[: perms.ndim - len(event)])
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k matchings of largest weight."""
+        """Return the k matchings of largest weight, and their probabilities."""
         return self._draws.top(k)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Parameters, structure, known pairs and draws."""
+        """Return parameters, structure, known pairs and draws by name."""
         family, structure = self._family, self._family.structure
         arrays: dict[str, Any] = {f"param_{name}": value for name, value in family.params.items()}
         arrays |= {
@@ -112,7 +112,7 @@ class FamilyLaw:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The law that ``to_arrays`` described."""
+        """Return the law that ``to_arrays`` described."""
         n, m = arrays["num_rows_and_cols"].tolist()
         edges, start = arrays.get("edges"), arrays.get("start")
         structure = Structure(
@@ -140,7 +140,7 @@ class FamilyLaw:
 
 @jax.jit
 def _log_probs(family: Family, reduction: Reduction | None, perms: jax.Array) -> jax.Array:
-    """(num, n) or (num, sites, n) matchings, known pairs included -> (num,)."""
+    """Return (num,) log probabilities of matchings that include the known pairs."""
     structure = family.structure
     possible = jnp.ones(len(perms), bool)
     if reduction is not None:

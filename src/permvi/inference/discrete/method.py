@@ -16,8 +16,7 @@ from permvi.inference.method import Context, Method, MethodInfo, alike, option_n
 from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.inference.vi import run_vi
 from permvi.posterior import Posterior, diagnose
-from permvi.posterior.diagnostics import EXACT_REASONS
-from permvi.problem.evaluation import Evaluate, as_perms, log_densities
+from permvi.problem.evaluation import as_perms, evaluator
 from permvi.problem.prepare import Prepared
 
 _KINDS = {"sequential": None, "stick_breaking_discrete": "stick_breaking"}
@@ -25,7 +24,7 @@ _SIGNALS = (
     "ess_per_draw", "sampling_error_by_row", "missed_mass", "elbo_trace", "evidence_gap"
 )  # fmt: skip
 _ADVICE = "try more components or method='mcmc'"
-# Least probability of a pair in a relaxed fit that training starts from.
+# The least probability of a pair in the relaxed fit at which training starts.
 _LEAST = 1e-6
 
 
@@ -42,7 +41,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         run_discrete(
             prepared.problem,
             key,
-            _evaluate(prepared),
+            evaluator(prepared.problem),
             _KINDS[context.method],
             options,
             marginals,
@@ -51,18 +50,18 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         for key in jax.random.split(context.rng_key, options.num_fits)
     ]
     extra += sum(result.seen.num_evaluations for result in results)
-    return _best(prepared, [_posterior(prepared, result) for result in results], extra)
+    return _best(prepared, results, extra)
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
-    """Fit linear problems of one shape in one vmapped call; None if they are not that."""
+    """Fit linear problems of one shape in one vmapped call; None if they are something else."""
     problems = [prepared.problem for prepared in batch]
     options = _options(context)
     linear = all(problem.scores is not None and problem.traceable for problem in problems)
     single = options.warm_start != "rounding" and options.num_fits == 1
     if not linear or not single or not alike(problems):
         return None
-    evaluates = [_evaluate(prepared) for prepared in batch]
+    evaluates = [evaluator(problem) for problem in problems]
     results = run_discrete_batch(
         problems, context.rng_key, evaluates, _KINDS[context.method], options, context.step
     )
@@ -79,13 +78,9 @@ def _options(context: Context) -> DiscreteOptions:
     return options
 
 
-def _evaluate(prepared: Prepared) -> Evaluate:
-    problem = prepared.problem
-    return lambda choices: log_densities(problem, np.asarray(as_perms(choices, problem)))
-
-
-def _best(prepared: Prepared, fits: Sequence[Posterior], num_evaluations: int) -> Posterior:
-    """The fit that states the smallest error, with how far the others are from it beyond that."""
+def _best(prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations: int) -> Posterior:
+    """Return the fit of smallest stated error, and how far others differ beyond their errors."""
+    fits = [_posterior(prepared, result) for result in results]
     errors = [_stated_error(fit) for fit in fits]
     best = int(np.argmin([error.mean() for error in errors]))
     chosen = dataclasses.replace(fits[best], num_evaluations=num_evaluations)
@@ -107,7 +102,7 @@ def _best(prepared: Prepared, fits: Sequence[Posterior], num_evaluations: int) -
     )
     found = chosen.diagnostics
     judged = diagnose(
-        exact=found.reasons == EXACT_REASONS,
+        exact=_is_exact(prepared, results[best]),
         row_labels=prepared.labels[0],
         advice=_ADVICE,
         disagreement_by_row=np.maximum(by_row, 0.0),
@@ -117,21 +112,27 @@ def _best(prepared: Prepared, fits: Sequence[Posterior], num_evaluations: int) -
 
 
 def _stated_error(fit: Posterior) -> np.ndarray:
-    """(n,) or (S, n) the sampling error of a fit, zero where it states none."""
+    """Return the sampling error (n,) or (S, n) of a fit, zero if it states none."""
     stated = fit.diagnostics.sampling_error_by_row
     return np.zeros(fit.mode.shape) if stated is None else stated
+
+
+def _is_exact(prepared: Prepared, result: DiscreteResult) -> bool:
+    """Whether every matching was evaluated and counts in full."""
+    all_seen = len(result.seen) >= count_all(prepared.problem)
+    corrected = result.recipe.correction != "none"
+    return corrected and all_seen and not result.weighted.variances.any()
 
 
 def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
     weighted, seen = result.weighted, result.seen
     if not (weighted.log_densities > -np.inf).any():
         raise ValueError("the log density must be finite for some matching, got -inf for all seen.")
-    mode = np.asarray(as_perms(seen.choices[np.argmax(seen.values)], prepared.problem))
+    mode = np.asarray(as_perms(seen.best, prepared.problem))
     corrected = result.recipe.correction != "none"
-    # Every matching was evaluated and counts in full.
-    complete = not weighted.variances.any() and len(seen) >= count_all(prepared.problem)
+    exact = _is_exact(prepared, result)
     draws, finer = prepared.restore(weighted.perms), None
-    if corrected and not complete:
+    if corrected and not exact:
         shares = np.exp(weighted.log_weights - np.logaddexp.reduce(weighted.log_weights))
         finer = conditional(prepared, draws, shares, weighted.variances)
     if finer is None:
@@ -139,11 +140,11 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
     else:
         errors = finer.sampling_error_by_row
     diagnostics = diagnose(
-        exact=corrected and complete,
+        exact=exact,
         row_labels=prepared.labels[0],
         advice=_ADVICE,
         ess_per_draw=weighted.ess_per_draw,
-        # Without correction the draws are those of the family, whose bias no error tells.
+        # Uncorrected draws are those of the family, and sampling errors do not show its bias.
         sampling_error_by_row=errors if corrected else None,
         missed_mass=result.missed_mass,
         elbo_trace=result.elbo_trace,
@@ -165,45 +166,34 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
 
 
 def _elbo(result: DiscreteResult) -> float:
-    """The exact discrete ELBO of the fitted family, estimated with its draws."""
+    """Estimate the exact discrete ELBO of the fitted family with its draws."""
     weighted = result.weighted
     return float(np.mean(weighted.log_densities - weighted.log_q))
 
 
 def _gap(result: DiscreteResult) -> float | None:
-    """How far the log evidence is above the ELBO at the end of training."""
+    """Return how far the log evidence is above the ELBO at the end of training."""
     tail = result.elbo_trace[-max(1, len(result.elbo_trace) // 10) :]
     return None if len(tail) == 0 else float(result.weighted.log_evidence - tail.mean())
 
 
-_OPTIONS = option_names(DiscreteOptions)
 METHODS = {
-    "sequential": Method(
+    name: Method(
         MethodInfo(
-            name="sequential",
+            name=name,
             needs="any density on permutations",
             gives="everything, with exact probabilities of its own and an evidence estimate",
             masks=True,
             partial=True,
-            cost="O(n^3) per draw; 10,000 evaluations, or 40,000 if not linear",
-            reference="Williams 1992; Kool et al. 2019, 2020",
+            cost=f"{cost} per draw; 10,000 evaluations, or 40,000 if not linear",
+            reference=reference,
         ),
-        options=_OPTIONS,
+        options=option_names(DiscreteOptions),
         run=run,
         run_many=run_many,
-    ),
-    "stick_breaking_discrete": Method(
-        MethodInfo(
-            name="stick_breaking_discrete",
-            needs="any density on permutations",
-            gives="everything, with exact probabilities of its own and an evidence estimate",
-            masks=True,
-            partial=True,
-            cost="O(n^2) per draw; 10,000 evaluations, or 40,000 if not linear",
-            reference="Linderman et al. 2018, at temperature zero",
-        ),
-        options=_OPTIONS,
-        run=run,
-        run_many=run_many,
-    ),
+    )
+    for name, cost, reference in (
+        ("sequential", "O(n^3)", "Williams 1992; Kool et al. 2019, 2020"),
+        ("stick_breaking_discrete", "O(n^2)", "Linderman et al. 2018, at temperature zero"),
+    )
 }

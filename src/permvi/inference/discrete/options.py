@@ -3,20 +3,19 @@
 import dataclasses
 from typing import Literal, NamedTuple, get_args
 
-from permvi._checks import one_of, whole
+from permvi._checks import one_of, positive_number, whole
 from permvi.inference.discrete.training import Training
 
 Correction = Literal["auto", "swor", "ht", "snis", "none"]
 Components = Literal["auto", "plain", "lookahead"]
 WarmStart = Literal["auto", "none", "rounding"]
 
-# Log-density evaluations of a fit from a linear stand-in, and of a mixture.
+# Log-density evaluations of a fit that starts at a linear approximation, and of a mixture.
 _UNIMODAL_BUDGET = 10_000
 _MIXTURE_BUDGET = 40_000
 _NUM_COMPONENTS = 32
-# How much of the evaluations goes into training; the others go into weighted draws. A family that
-# starts at Sinkhorn marginals covers the posterior well enough, so that with many matchings more
-# draws help more than a better fit.
+# The share of the evaluations that training takes; weighted draws take the others. A family that
+# starts at Sinkhorn marginals covers the posterior well, so with many rows more draws help more.
 _TRAINING_SHARE = 0.64
 _LITTLE_TRAINING_SHARE = 0.16
 _MIXTURE_TRAINING_SHARE = 0.45
@@ -26,23 +25,23 @@ _SEARCH_SHARE = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class DiscreteOptions:
-    """How to fit; None leaves the choice to the recipe.
+    """How to fit. None stands for a default that depends on the density.
 
     Attributes:
         family: "lookahead" or "plain" conditionals (method "sequential" only); "auto" takes
             look-ahead where a linear function explains the density, else plain ones.
         num_components: Components of the mixture; by default one where a linear function explains
             the density, else 32.
-        warm_start: "auto" starts at the Sinkhorn marginals of a linear stand-in if there is one,
+        warm_start: "auto" starts at the Sinkhorn marginals of a linear approximation if one fits,
             "rounding" at the marginals of a relaxed fit, "none" near the uniform law.
         num_steps: Training steps.
         num_samples: Draws per step.
-        learning_rate: Of Adam.
-        correction: What the draws are weighted by: "swor" (distinct draws without replacement, one
-            component only), "ht" (distinct ones of independent draws), "snis" (plain importance
+        learning_rate: The learning rate of Adam.
+        correction: How draws are weighted: "swor" (distinct draws without replacement, one
+            component only), "ht" (the distinct ones of independent draws), "snis" (importance
             weights) or "none"; "auto" is "swor" for one component and "ht" for more.
         num_draws: Draws after training.
-        search_evaluations: How many of them a search for modes that the family misses may take.
+        search_evaluations: Evaluations of a search for modes that the family misses.
         max_evaluations: The most log densities to evaluate in a fit.
         num_fits: Independent fits, whose disagreement is reported; the one that states the smallest
             error is returned.
@@ -61,27 +60,15 @@ class DiscreteOptions:
     num_fits: int = 1
 
     def __post_init__(self) -> None:
-        for name, kind in (
-            ("family", Components),
-            ("warm_start", WarmStart),
-            ("correction", Correction),
-        ):
-            one_of(name, getattr(self, name), get_args(kind))
-        least = {
-            "num_components": 1,
-            "num_steps": 0,
-            "num_samples": 2,
-            "num_draws": 1,
-            "search_evaluations": 0,
-            "max_evaluations": 1,
-            "num_fits": 1,
-        }
-        for name, smallest in least.items():
+        one_of("family", self.family, get_args(Components))
+        one_of("warm_start", self.warm_start, get_args(WarmStart))
+        one_of("correction", self.correction, get_args(Correction))
+        least = {"num_steps": 0, "num_samples": 2, "search_evaluations": 0}
+        for name in ("num_components", "num_draws", "max_evaluations", "num_fits", *least):
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name), smallest)
-        rate = self.learning_rate
-        if rate is not None and not rate > 0:
-            raise ValueError(f"learning_rate must be positive, got {rate!r}.")
+                whole(name, getattr(self, name), least.get(name, 1))
+        if self.learning_rate is not None:
+            positive_number("learning_rate", self.learning_rate)
         if self.correction == "swor" and (self.num_components or 1) > 1:
             raise ValueError(
                 "correction must be 'ht', 'snis' or 'none' for more than one component, got 'swor'."
@@ -89,17 +76,7 @@ class DiscreteOptions:
 
 
 class Recipe(NamedTuple):
-    """Options with nothing left open.
-
-    Attributes:
-        kind: Of the conditionals.
-        num_components: K.
-        training: How to train.
-        correction: "swor", "ht", "snis" or "none".
-        num_draws: Draws after training.
-        search_evaluations: For modes that the family misses.
-        max_evaluations: In all.
-    """
+    """Options without defaults left to fill in; ``kind`` names the conditionals."""
 
     kind: str
     num_components: int
@@ -111,10 +88,10 @@ class Recipe(NamedTuple):
 
 
 def resolve(options: DiscreteOptions, kind: str | None, num_rows: int, *, linear: bool) -> Recipe:
-    """What the options mean for a density that a linear function explains, or for another one.
+    """Fill in the defaults for a density.
 
     Args:
-        options: The user's.
+        options: The user's options.
         kind: The conditionals, if the method fixes them.
         num_rows: The number of items, of all sites together.
         linear: Whether a linear function explains the density.
@@ -130,10 +107,9 @@ def resolve(options: DiscreteOptions, kind: str | None, num_rows: int, *, linear
         share = _TRAINING_SHARE if num_rows <= _FEW_ROWS else _LITTLE_TRAINING_SHARE
     else:
         share = _MIXTURE_TRAINING_SHARE
+    steps = int(share * budget) // num_samples
     training = Training(
-        num_steps=int(share * budget) // num_samples
-        if options.num_steps is None
-        else options.num_steps,
+        num_steps=steps if options.num_steps is None else options.num_steps,
         num_samples=num_samples,
         learning_rate=options.learning_rate or (0.05 if linear else 0.1),
         inclusive_from=1.0 if unimodal else 0.5,

@@ -13,7 +13,7 @@ from permvi.inference.discrete.correction import Corrected, log_probs, missed_ma
 from permvi.inference.discrete.family import Family, draw_many
 from permvi.inference.discrete.options import DiscreteOptions, Recipe, resolve
 from permvi.inference.discrete.structure import build_structure
-from permvi.inference.discrete.training import Progress, Trained, train, train_batch
+from permvi.inference.discrete.training import Trained, train, train_batch
 from permvi.inference.discrete.warm_start import (
     find_table,
     initial_family,
@@ -21,26 +21,27 @@ from permvi.inference.discrete.warm_start import (
     uniform_family,
 )
 from permvi.inference.discrete.without_replacement import draw_distinct
-from permvi.problem.evaluation import Evaluate, Seen, as_perms, codes
+from permvi.inference.method import StepProgress
+from permvi.problem.evaluation import Evaluate, Evaluations, as_perms, codes
 from permvi.problem.problem import Problem
 
-# The largest share of the evaluations that looking for a linear stand-in may take.
+# The largest share of the evaluations that the search for a linear approximation may take.
 _PROBE_SHARE = 0.25
-# Random matchings from which the first temperature is taken.
+# Random matchings that set the first temperature.
 _NUM_SCALE_PROBES = 64
 _DRAWS_UNIT = 500
-# Climbs of a search for modes, at most.
+# The most climbs of a search for modes.
 _MAX_CLIMBS = 32
 
 
 class DiscreteResult(NamedTuple):
-    """A fit.
+    """A fitted family, its weighted draws, and the search for what it misses.
 
     Attributes:
         family: The fitted family.
-        weighted: Draws with their weights, equal ones if there is no correction.
+        weighted: Draws with their weights, which are equal without a correction.
         missed_mass: The share of the posterior that a search has found where the family has hardly
-            any probability, None without a search.
+            any probability; None without a search.
         elbo_trace: (steps,) the discrete ELBO.
         seen: All matchings that were evaluated.
         linear: Whether a linear function explains the density.
@@ -51,14 +52,14 @@ class DiscreteResult(NamedTuple):
     weighted: Corrected
     missed_mass: float | None
     elbo_trace: np.ndarray
-    seen: Seen
+    seen: Evaluations
     linear: bool
     recipe: Recipe
 
 
 class _Start(NamedTuple):
     family: Family
-    seen: Seen
+    seen: Evaluations
     beta: float
     linear: bool
     recipe: Recipe
@@ -71,15 +72,15 @@ def run_discrete(
     kind: str | None = None,
     options: DiscreteOptions | None = None,
     marginals: np.ndarray | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> DiscreteResult:
-    """Fit a row-by-row family to a problem and weight its draws.
+    """Fit a row-by-row family to a problem without other latents, and weight its draws.
 
     Args:
-        problem: Without other latents.
+        problem: The problem.
         rng_key: A JAX key.
         evaluate: The log density of choices (num, S, n) on the host, -> (num,).
-        kind: The conditionals; None leaves it to the options.
+        kind: The conditionals; None leaves the choice to the options.
         options: Settings.
         marginals: (S, n, C) log marginals to start from.
         on_progress: Called as ``on_progress(step, num_steps)``.
@@ -99,7 +100,7 @@ def run_discrete_batch(
     evaluates: Sequence[Evaluate],
     kind: str | None = None,
     options: DiscreteOptions | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> list[DiscreteResult]:
     """`run_discrete` for linear problems of one shape, trained in one vmapped call."""
     keys = [jax.random.split(key, 3) for key in jax.random.split(rng_key, len(problems))]
@@ -115,7 +116,7 @@ def run_discrete_batch(
         jnp.array([start.beta for start in starts]),
         on_progress,
     )
-    # On the host, where taking a problem out of the batch costs nothing.
+    # On the host, where it costs nothing to take a problem out of the batch.
     trained = jax.device_get(trained)
     return [
         _finish(problem, start, jax.tree.map(lambda leaf: leaf[b], trained), keys[b][2])  # noqa: B023
@@ -135,7 +136,7 @@ def _start(
     num_rows = structure.num_sites * structure.shape[0]
     key_rng, key_probe = jax.random.split(rng_key)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key_rng)))
-    seen = Seen(structure.num_choices, evaluate)
+    seen = Evaluations(evaluate, structure.shape[1])
     uniform = uniform_family(structure)
     probe_keys = iter(jax.random.split(key_probe, 4))
 
@@ -176,7 +177,7 @@ def _finish(
 
 
 def _distinct(
-    problem: Problem, family: Family, rng_key: jax.Array, seen: Seen, recipe: Recipe
+    problem: Problem, family: Family, rng_key: jax.Array, seen: Evaluations, recipe: Recipe
 ) -> Corrected:
     num = _affordable_draws(recipe, seen)
     drawn = jax.tree.map(np.asarray, _draw_distinct(family, rng_key, num))
@@ -186,12 +187,12 @@ def _distinct(
 
 
 def _with_replacement(
-    problem: Problem, family: Family, rng_key: jax.Array, seen: Seen, recipe: Recipe
+    problem: Problem, family: Family, rng_key: jax.Array, seen: Evaluations, recipe: Recipe
 ) -> Corrected:
     draws = np.asarray(_draw_many(family, rng_key, recipe.num_draws))
-    _, first = np.unique(codes(draws, family.structure.num_choices), return_index=True)
+    _, first = np.unique(codes(draws, family.structure.shape[1]), return_index=True)
     first.sort()
-    # As many draws as the evaluations of new matchings allow.
+    # As many draws as the budget of evaluations allows.
     new = np.cumsum(~seen.contains(draws[first]))
     beyond = first[new > max(1, recipe.max_evaluations - seen.num_evaluations)]
     num = len(draws) if len(beyond) == 0 else int(beyond[0])
@@ -201,21 +202,21 @@ def _with_replacement(
     return _horvitz_thompson(problem, seen, choices, log_q, log_inclusion)
 
 
-def _affordable_draws(recipe: Recipe, seen: Seen) -> int:
-    """How many draws may be new: of few different sizes, since each one is compiled anew."""
+def _affordable_draws(recipe: Recipe, seen: Evaluations) -> int:
+    """Return how many draws the budget allows, in few sizes, since each one is compiled."""
     left = recipe.max_evaluations - seen.num_evaluations
     return min(recipe.num_draws, max(_DRAWS_UNIT, left // _DRAWS_UNIT * _DRAWS_UNIT))
 
 
 def _horvitz_thompson(
     problem: Problem,
-    seen: Seen,
+    seen: Evaluations,
     choices: np.ndarray,
     log_q: np.ndarray,
     log_inclusion: np.ndarray,
 ) -> Corrected:
-    """What was known before the draws counts in full, what is new by its inclusion probability."""
-    before, known = (seen.choices, seen.values) if len(seen) else (choices[:0], log_q[:0])
+    """Weight new matchings by their inclusion probabilities; those seen before count in full."""
+    before, known = seen.ordered() if len(seen) else (choices[:0], log_q[:0])
     new = ~seen.contains(choices)
     log_p = seen.look_up(choices)
     ess = corrections.effective_share(log_p, log_q, log_inclusion)
@@ -228,7 +229,7 @@ def _horvitz_thompson(
 
 
 def _plain(
-    problem: Problem, family: Family, rng_key: jax.Array, seen: Seen, recipe: Recipe
+    problem: Problem, family: Family, rng_key: jax.Array, seen: Evaluations, recipe: Recipe
 ) -> Corrected:
     num = _affordable_draws(recipe, seen)
     draws = np.asarray(_draw_many(family, rng_key, num))
@@ -239,7 +240,7 @@ def _plain(
 
 
 def _equal(
-    problem: Problem, family: Family, rng_key: jax.Array, seen: Seen, recipe: Recipe
+    problem: Problem, family: Family, rng_key: jax.Array, seen: Evaluations, recipe: Recipe
 ) -> Corrected:
     weighted = _plain(problem, family, rng_key, seen, recipe)
     num = len(weighted.perms)

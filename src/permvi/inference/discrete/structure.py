@@ -1,4 +1,4 @@
-"""What a row-by-row law may choose from: columns, being unmatched, and the graph behind it."""
+"""The choices of a row-by-row law: columns, staying unmatched, and the graph behind them."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -18,10 +18,10 @@ class Structure:
     """The choices of S sites of n rows: C = m columns, and one more if rows may stay unmatched.
 
     Attributes:
-        edges: (S, L, L) a square graph whose perfect matchings are the allowed matchings, in which
-            dummy columns stand for "unmatched" and dummy rows take unmatched columns; None if
-            every row may take every column that is left.
-        start: (S, L) a perfect matching of it, or None likewise.
+        edges: (S, L, L) a square graph whose perfect matchings are the allowed matchings. Dummy
+            columns stand for "unmatched", dummy rows take unused columns. None if every row may
+            take every column that is left.
+        start: (S, L) a perfect matching of the graph, or None.
         shape: (n, m).
         num_sites: S.
         ground: Whether "unmatched" is a choice.
@@ -39,18 +39,18 @@ class Structure:
         return self.shape[1] + self.ground
 
     def site(self, s: int | jax.Array) -> "Structure":
-        """One site, its arrays without the axis of sites."""
+        """Return one site, without the axis of sites."""
         pick = lambda array: None if array is None else jnp.asarray(array)[s]  # noqa: E731
         return dataclasses.replace(self, edges=pick(self.edges), start=pick(self.start))
 
 
-class State(NamedTuple):
-    """Where a row-by-row draw of one site stands.
+class DrawState(NamedTuple):
+    """The state of a row-by-row draw of one site.
 
     Attributes:
         free: (m,) the columns that are left.
         later: (n,) the rows that are left.
-        holding: The matching that shows that the rest can be matched; None without a graph.
+        holding: A matching of the rest; None without a graph.
     """
 
     free: jax.Array
@@ -59,12 +59,12 @@ class State(NamedTuple):
 
 
 class Menu(NamedTuple):
-    """What a row may choose.
+    """The choices of a row.
 
     Attributes:
         allowed: (C,) booleans.
-        spare: A dummy column that "unmatched" stands for.
-        successor: As in `graph.Options`.
+        spare: The dummy column to take for "unmatched".
+        successor: See `graph.Options`.
     """
 
     allowed: jax.Array
@@ -73,11 +73,7 @@ class Menu(NamedTuple):
 
 
 def build_structure(problem: Problem) -> Structure:
-    """The choices of a problem, from its mask and from what may stay unmatched, on the host.
-
-    Raises:
-        ValueError: No matching is allowed.
-    """
+    """Return the choices of a problem, on the host; raise ``ValueError`` if it has no matching."""
     n, m = problem.shape
     S = problem.num_sites
     if problem.mask is None and not problem.is_partial and n <= m:
@@ -88,8 +84,7 @@ def build_structure(problem: Problem) -> Structure:
         np.broadcast_to(array, (S, *array.shape[-ndim:]))
         for array, ndim in ((pairs, 2), (rows, 1), (cols, 1))
     )
-    # Dummies are needed for as many as can stay unmatched: if one side has to be matched
-    # completely, that is what the other side has more of.
+    # As many dummies as can stay unmatched: if one side must be matched, the surplus of the other.
     num_cols = 0 if not rows.any() else n if cols.any() else n - m
     num_rows = 0 if not cols.any() else m if rows.any() else m - n
     edges = np.ones((S, n + num_rows, m + num_cols), bool)
@@ -102,36 +97,36 @@ def build_structure(problem: Problem) -> Structure:
     return Structure(edges, start, (n, m), S, ground=num_cols > 0)
 
 
-def begin(structure: Structure) -> State:
-    """The start of a draw of one site (see `Structure.site`)."""
+def begin(structure: Structure) -> DrawState:
+    """Return the state before a draw of one site (see `Structure.site`)."""
     n, m = structure.shape
     holding = None if structure.start is None else graph.hold(structure.start)
-    return State(jnp.ones(m, bool), jnp.ones(n, bool), holding)
+    return DrawState(jnp.ones(m, bool), jnp.ones(n, bool), holding)
 
 
-def menu(structure: Structure, state: State, row: jax.Array) -> Menu:
-    """What a row of one site may choose so that the others can still be matched."""
+def menu(structure: Structure, state: DrawState, row: jax.Array) -> Menu:
+    """Return the choices of a row of one site that leave the others a matching."""
     if state.holding is None:
         return Menu(state.free, None, None)
     m = structure.shape[1]
     found = graph.options(structure.edges, state.holding, row)
     if not structure.ground:
         return Menu(found.allowed[:m], None, found.successor)
-    # All dummy columns are alike; they count as one choice.
+    # All dummy columns are alike: they are one choice.
     dummies = found.allowed[m:]
     allowed = jnp.append(found.allowed[:m], dummies.any())
     return Menu(allowed, m + jnp.argmax(dummies), found.successor)
 
 
 def choose(
-    structure: Structure, state: State, row: jax.Array, found: Menu, choice: jax.Array
-) -> State:
-    """The state after a row has made a choice that its menu allows."""
+    structure: Structure, state: DrawState, row: jax.Array, found: Menu, choice: jax.Array
+) -> DrawState:
+    """Return the state after a row has made one of its choices."""
     m = structure.shape[1]
-    # Out of bounds (the ground) is dropped.
+    # "Unmatched" is out of bounds, and dropped.
     free = state.free.at[choice].set(False, mode="drop")
     later = state.later.at[row].set(False)
     if state.holding is None or found.successor is None:
-        return State(free, later, None)
+        return DrawState(free, later, None)
     column = choice if found.spare is None else jnp.where(choice < m, choice, found.spare)
-    return State(free, later, graph.take(state.holding, row, column, found.successor))
+    return DrawState(free, later, graph.take(state.holding, row, column, found.successor))

@@ -1,16 +1,15 @@
 r"""Fitting a family to a log density that need not be differentiable.
 
-The exact discrete ELBO, :math:`E_q[\beta f(P) - \log q(P)]`, is climbed with score-function
-gradients :math:`\sum_s c_s \nabla \log q(P_s)`, where leaving one out makes the baseline (Kool et
-al. 2019): :math:`c_s = (r_s - \bar r) / (S - 1)` with :math:`r = \beta f - \log q`. It lets go of
-modes. For mixtures the second part of the training lowers the inclusive divergence KL(p || q)
-instead (reweighted wake-sleep; Bornschein and Bengio 2015), :math:`c = \text{softmax}(r) - 1/S`,
-which fills in what is there. :math:`\beta` rises from a value at which the target is soft.
+The exact discrete ELBO, :math:`E_q[\beta f(P) - \log q(P)]`, is maximised with score-function
+gradients :math:`\sum_s c_s \nabla \log q(P_s)` and a leave-one-out baseline (Kool et al. 2019):
+:math:`c_s = (r_s - \bar r) / (S - 1)` with :math:`r = \beta f - \log q`. That loses modes, so the
+second part of the training of a mixture minimises the inclusive divergence KL(p || q) instead
+(reweighted wake-sleep; Bornschein and Bengio 2015), :math:`c = \text{softmax}(r) - 1/S`.
+:math:`\beta` rises from a value at which the target is nearly flat.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,28 +19,26 @@ import optax
 from jax import lax
 
 from permvi.inference.discrete.family import Family, draw, log_prob
-from permvi.problem.evaluation import log_density
+from permvi.inference.method import StepProgress
+from permvi.inference.optimise import host_scan, optimise
+from permvi.problem.evaluation import Evaluate, log_density
 from permvi.problem.problem import Problem
 
 # Steps between two reports of progress.
 _CHUNK = 50
-# How far below the worst possible matching of a step an impossible one counts, in nats.
+# An impossible matching counts as this many nats below the worst possible one of its step.
 _IMPOSSIBLE = 10.0
-
-# The choices (num, S, n) of one step -> their log densities (num,), on the host.
-HostDensity = Callable[[np.ndarray], np.ndarray]
-Progress = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How to train: all of it is static.
+    """Settings of the training, all of them static.
 
     Attributes:
         num_steps: Steps.
         num_samples: Draws per step, at least 2.
-        learning_rate: Of Adam, falling to zero like a cosine.
-        inclusive_from: The share of the steps after which the inclusive divergence takes over.
+        learning_rate: The learning rate of Adam, which falls to zero on half a cosine.
+        inclusive_from: The share of the steps after which the inclusive divergence is minimised.
         tempered_until: The share of the steps after which beta is one.
     """
 
@@ -53,19 +50,12 @@ class Training:
 
 
 class Trained(NamedTuple):
-    """A trained family and what was seen on the way.
-
-    Attributes:
-        family: The family.
-        elbo_trace: (steps,) means of ``f - log q`` over the draws of a step, untempered.
-        choices: (steps * samples, S, n) all draws.
-        log_densities: (steps * samples,) theirs.
-    """
+    """A trained family, its untempered ELBOs (steps,), and all draws with their log densities."""
 
     family: Family
     elbo_trace: jax.Array
-    choices: jax.Array
-    log_densities: jax.Array
+    choices: jax.Array  # (steps * samples, S, n)
+    log_densities: jax.Array  # (steps * samples,)
 
 
 _OPTIMISER = optax.scale_by_adam(b1=0.9, b2=0.99)
@@ -83,38 +73,31 @@ def train(
     rng_key: jax.Array,
     training: Training,
     beta_start: Any,
-    on_progress: Progress | None = None,
-    evaluate: HostDensity | None = None,
+    on_progress: StepProgress | None = None,
+    evaluate: Evaluate | None = None,
 ) -> Trained:
-    """Fit a family to a problem.
+    """Fit a family to a problem, starting from the family and at ``beta_start`` if tempered.
 
-    Args:
-        problem: The problem.
-        family: Where to start.
-        rng_key: A JAX key.
-        training: How.
-        beta_start: The first beta, if tempered.
-        on_progress: Called as ``on_progress(step, num_steps)`` now and then.
-        evaluate: The density on the host, for problems that are not traceable.
+    ``evaluate`` is the density on the host, for problems that are not traceable.
     """
-    if training.num_steps == 0:
-        return _untrained(family)
-    if evaluate is None:
+    if evaluate is None or training.num_steps == 0:
         problems, families, betas = jax.tree.map(
             lambda leaf: jnp.asarray(leaf)[None], (problem, family, beta_start)
         )
         trained = train_batch(problems, families, rng_key[None], training, betas, on_progress)
         return jax.tree.map(lambda leaf: leaf[0], trained)
-    carry, parts = _start(family), []
-    for step, key in enumerate(jax.random.split(rng_key, training.num_steps)):
-        choices = _draw(carry.family, key, training.num_samples)
-        values = evaluate(np.asarray(choices))
-        numbers = jnp.asarray(values, family.log_weights.dtype)
-        carry, elbo = _update(carry, choices, numbers, training, beta_start)
-        parts.append((elbo, choices, numbers))
-        if on_progress is not None and (step + 1) % _CHUNK == 0:
-            on_progress(step + 1, training.num_steps)
-    return _collect(carry.family, jax.tree.map(lambda *part: jnp.stack(part), *parts))
+    keys = jax.random.split(rng_key, training.num_steps)
+
+    def density(choices: jax.Array) -> np.ndarray:
+        return evaluate(np.asarray(choices))
+
+    def advance(carry: _Carry, start: int, stop: int) -> Any:
+        return _steps(host_scan, density, carry, keys[start:stop], training, beta_start)
+
+    carry = _start(family)
+    fit = optimise(advance, carry, training.num_steps, _CHUNK, on_progress, report_elbo=False)
+    outputs = jax.tree.map(lambda *parts: jnp.concatenate(parts), *fit.outputs)
+    return _collect(fit.state.family, outputs)
 
 
 def train_batch(
@@ -123,22 +106,20 @@ def train_batch(
     rng_keys: jax.Array,
     training: Training,
     beta_start: jax.Array,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> Trained:
-    """`train` for many problems of one shape at once: all leaves have one more axis in front."""
+    """`train` many problems of one shape at once: all leaves have one more axis in front."""
     if training.num_steps == 0:
         return jax.vmap(_untrained)(families)
-    carry = _start_batch(families)
     keys = jax.vmap(lambda key: jax.random.split(key, training.num_steps))(rng_keys)
-    parts = []
-    for start in range(0, training.num_steps, _CHUNK):
-        chunk = keys[:, start : start + _CHUNK]
-        carry, part = _advance(problems, carry, chunk, training, beta_start)
-        parts.append(part)
-        if on_progress is not None:
-            on_progress(start + chunk.shape[1], training.num_steps)
-    outputs = jax.tree.map(lambda *part: jnp.concatenate(part, axis=1), *parts)
-    return _collect_batch(carry.family, outputs)
+
+    def advance(carry: _Carry, start: int, stop: int) -> Any:
+        return _advance(problems, carry, keys[:, start:stop], training, beta_start)
+
+    carry = _start_batch(families)
+    fit = optimise(advance, carry, training.num_steps, _CHUNK, on_progress, report_elbo=False)
+    outputs = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *fit.outputs)
+    return _collect_batch(fit.state.family, outputs)
 
 
 def _untrained(family: Family) -> Trained:
@@ -168,16 +149,27 @@ def _trainable(family: Family) -> Any:
 def _advance(
     problems: Problem, carry: _Carry, keys: jax.Array, training: Training, beta_start: jax.Array
 ) -> tuple[_Carry, tuple[jax.Array, ...]]:
-    def one(problem: Problem, carry: _Carry, keys: jax.Array, beta_start: jax.Array) -> Any:
-        def step(carry: _Carry, key: jax.Array) -> Any:
-            choices = _draw(carry.family, key, training.num_samples)
-            values = log_density(problem, choices).astype(carry.family.log_weights.dtype)
-            carry, elbo = _update(carry, choices, values, training, beta_start)
-            return carry, (elbo, choices.astype(jnp.int32), values)
+    """Take a step for each key (problems, steps), all problems at once."""
 
-        return lax.scan(step, carry, keys)
+    def one(problem: Problem, carry: _Carry, keys: jax.Array, beta_start: jax.Array) -> Any:
+        density = functools.partial(log_density, problem)
+        return _steps(lax.scan, density, carry, keys, training, beta_start)
 
     return jax.vmap(one)(problems, carry, keys, beta_start)
+
+
+def _steps(
+    scan: Any, density: Any, carry: _Carry, keys: jax.Array, training: Training, beta_start: Any
+) -> Any:
+    """Take a step for each key (steps,); return ELBOs, choices and log densities by step."""
+
+    def step(carry: _Carry, key: jax.Array) -> tuple[_Carry, tuple[jax.Array, ...]]:
+        choices = _draw(carry.family, key, training.num_samples)
+        values = jnp.asarray(density(choices), carry.family.log_weights.dtype)
+        carry, elbo = _update(carry, choices, values, training, beta_start)
+        return carry, (elbo, choices.astype(jnp.int32), values)
+
+    return scan(step, carry, keys)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -208,7 +200,7 @@ def _update(
     )
     (gradient,) = pull_back(coefficients)
     direction, optimiser = _OPTIMISER.update(gradient, optimiser)
-    rate = training.learning_rate * 0.5 * (1 + jnp.cos(jnp.pi * part))
+    rate = optax.cosine_decay_schedule(training.learning_rate, training.num_steps)(step)
     params, log_weights = jax.tree.map(
         lambda value, slope: (value + rate * slope).astype(value.dtype),
         _trainable(family),

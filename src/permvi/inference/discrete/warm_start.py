@@ -1,4 +1,4 @@
-r"""Where training starts: at the Sinkhorn marginals of a linear stand-in for the density, if any.
+r"""Where training starts: at the Sinkhorn marginals of a linear approximation, if one fits.
 
 With :math:`f(P) \approx \langle L, P \rangle`, look-ahead with :math:`A = B = \log
 \mathrm{Sinkhorn}(e^L)` is close to the posterior before any training.
@@ -17,26 +17,23 @@ from permvi.inference.discrete.structure import Structure
 from permvi.problem.problem import Problem
 from permvi.transforms.sinkhorn import log_sinkhorn
 
-# Least log marginal: what is less probable may as well be learnt.
+# The least log marginal; training can learn smaller ones.
 _LEAST = -60.0
 _SINKHORN_STEPS = 100
-# Where next to nothing is unmatched, scaling is slow; beyond this accuracy it is no use.
+# Scaling is slow where almost nothing is unmatched, and more accuracy does not help.
 _SCALING_STEPS = 1000
 _SCALED = 1e-6
-# Share of the variance of log densities that a linear stand-in has to explain.
+# The share of the variance of log densities that a linear approximation has to explain.
 _GOOD_FIT = 0.99
 # Ridge, relative to the largest singular value squared: permutations are rank-deficient predictors.
 _RIDGE = 1e-9
-# Noise of the logits of components that have nothing else to tell them apart.
+# The noise of logits that makes components differ.
 _NOISE = 0.01
 _LARGEST_STICK = 30.0
 
 
 def linear_table(problem: Problem, structure: Structure) -> np.ndarray:
-    """(S, n, C) log weights of the choices of a linear problem.
-
-    Matching a column saves the weight of leaving it unmatched.
-    """
+    """Return (S, n, C) log weights of choices of a linear problem, less those of unused columns."""
     (n, m), S = structure.shape, structure.num_sites
     table = np.zeros((S, n, structure.num_choices))
     table[..., :m] = np.asarray(problem.scores)
@@ -49,7 +46,7 @@ def linear_table(problem: Problem, structure: Structure) -> np.ndarray:
 
 
 def gradient_table(problem: Problem, structure: Structure) -> np.ndarray | None:
-    """(S, n, C) the gradient of the density at the barycentre, None if there is none."""
+    """Return the gradient (S, n, C) of the density at the barycentre, None without one."""
     n, m = problem.shape
     if problem.log_density is None or not problem.traceable or structure.ground:
         return None
@@ -66,7 +63,7 @@ def _slope(problem: Problem, X: jax.Array) -> jax.Array:
 
 
 def regression_table(choices: np.ndarray, values: np.ndarray, num_choices: int) -> np.ndarray:
-    """(S, n, C) the linear function that fits log densities (num,) of choices (num, S, n) best."""
+    """Return the linear function (S, n, C) that fits log densities of choices (num, S, n) best."""
     features = _one_hot(choices, num_choices)
     centred = features - features.mean(axis=0)
     u, s, vt = np.linalg.svd(centred, full_matrices=False)
@@ -76,7 +73,7 @@ def regression_table(choices: np.ndarray, values: np.ndarray, num_choices: int) 
 
 
 def explains(table: np.ndarray, choices: np.ndarray, values: np.ndarray) -> bool:
-    """Whether a linear function explains log densities that it was not fitted to."""
+    """Return whether a linear function explains log densities that it was not fitted to."""
     if not np.isfinite(values).all():
         return False
     residual = values - _one_hot(choices, table.shape[-1]) @ table.ravel()
@@ -89,16 +86,10 @@ def find_table(
     probe: Callable[[int], tuple[np.ndarray, np.ndarray]],
     max_evaluations: int,
 ) -> np.ndarray | None:
-    """A linear stand-in for a density: from its scores, its gradient, or by regression.
+    """Return a linear approximation (S, n, C) from scores, the gradient or regression, or None.
 
-    Args:
-        problem: The problem.
-        structure: Its choices.
-        probe: Draws so many random choices (num, S, n) and evaluates them, (num,).
-        max_evaluations: What a regression may cost.
-
-    Returns:
-        (S, n, C), or None if no linear function explains the density.
+    ``probe(num)`` draws random choices (num, S, n) and evaluates them; a regression may take
+    ``max_evaluations`` of them.
     """
     if problem.scores is not None:
         return linear_table(problem, structure)
@@ -119,7 +110,7 @@ def find_table(
 
 
 def log_marginals(structure: Structure, table: np.ndarray) -> np.ndarray:
-    """(S, n, C) log Sinkhorn marginals of the choices with log weights (S, n, C)."""
+    """Return log Sinkhorn marginals (S, n, C) of choices with log weights (S, n, C)."""
     (n, m), C = structure.shape, structure.num_choices
     edges = None if structure.edges is None else np.asarray(structure.edges)
     if edges is not None and structure.ground and edges.shape[-2] > n:
@@ -138,20 +129,17 @@ def log_marginals(structure: Structure, table: np.ndarray) -> np.ndarray:
 
 
 def _log_scaled(table: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    r"""(n, m+1) log marginals of one site whose rows and columns may both stay unmatched.
+    r"""Return log marginals (n, m+1) of one site whose rows and columns may both stay unmatched.
 
-    The solution :math:`P_{ij} = x_i w_{ij} y_j` of
+    They are the solution :math:`P_{ij} = x_i w_{ij} y_j` of
 
     .. math:: x_i \Big(r_i + \sum_j w_{ij} y_j\Big) = 1, \qquad
               y_j \Big(1 + \sum_i x_i w_{ij}\Big) = 1,
 
-    with weights relative to columns that stay unmatched. Sinkhorn scaling of the square with dummy
-    rows and columns is something else: there unmatched rows choose between dummies that are all
-    alike, so that a matching counts the more often the fewer pairs it has.
-
-    Args:
-        table: (n, m+1) log weights, the last column for unmatched rows.
-        edges: As in `Structure`, of one site.
+    with weights relative to unused columns. Sinkhorn scaling of the square with dummy rows and
+    columns differs: unmatched rows choose between dummies that are all alike, so that matchings
+    with fewer pairs count more often. The last column of ``table`` is for unmatched rows; ``edges``
+    is that of one site.
     """
     n, m = table.shape[0], table.shape[1] - 1
     allowed = np.column_stack([edges[:n, :m], edges[:n, m:].any(axis=1)])
@@ -180,15 +168,7 @@ def initial_family(
     rng: np.random.Generator,
     log_marginals: np.ndarray | None = None,
 ) -> Family:
-    """A family at the given marginals, or near uniform with random row orders.
-
-    Args:
-        structure: What may be chosen.
-        kind: "plain", "lookahead" or "stick_breaking".
-        num_components: K.
-        rng: For orders and for noise that tells components apart.
-        log_marginals: (S, n, C), or None.
-    """
+    """Return a family at log marginals (S, n, C), or near uniform, with random row orders."""
     (n, _), S, C = structure.shape, structure.num_sites, structure.num_choices
     shape = (num_components, S, n, C)
     orders = rng.permuted(np.tile(np.arange(n), (num_components, S, 1)), axis=-1)
@@ -196,7 +176,7 @@ def initial_family(
     if log_marginals is None:
         logits, later = noise, np.zeros(shape)
     else:
-        # Certain rows first: what they take is no loss to the others.
+        # Certain rows come first: the others would hardly take their columns.
         entropy = -(np.exp(log_marginals) * log_marginals).sum(axis=-1)
         orders[0] = np.argsort(entropy, axis=-1, kind="stable")
         logits = later = np.tile(log_marginals, (num_components, 1, 1, 1))
@@ -214,7 +194,7 @@ def initial_family(
 
 
 def uniform_family(structure: Structure) -> Family:
-    """One component of equal logits: uniform without a mask, and possible everywhere with one."""
+    """Return a component of equal logits: uniform without a mask, positive everywhere with one."""
     (n, _), S, C = structure.shape, structure.num_sites, structure.num_choices
     dtype = jnp.result_type(float)
     orders = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (1, S, n))
@@ -223,14 +203,14 @@ def uniform_family(structure: Structure) -> Family:
 
 
 def _sticks(orders: np.ndarray, num_choices: int) -> np.ndarray:
-    """(K, S, n, C) logits of sticks that leave about equal shares to what is left of a row."""
+    """Return (K, S, n, C) logits of sticks that give the choices of a row about equal shares."""
     place = np.argsort(orders, axis=-1)[..., None]
     column = np.arange(num_choices)
     return -np.log(np.maximum(num_choices - 1 - np.maximum(place, column), 1))
 
 
 def _stick_logits(log_marginals: np.ndarray) -> np.ndarray:
-    """Log odds of taking a choice rather than a later one, from (..., C) log marginals."""
+    """Return log odds of taking a choice rather than a later one, from (..., C) log marginals."""
     reverse = np.logaddexp.accumulate(log_marginals[..., ::-1], axis=-1)[..., ::-1]
     beyond = np.concatenate([reverse[..., 1:], np.full_like(reverse[..., :1], _LEAST)], axis=-1)
     return np.clip(log_marginals - beyond, -_LARGEST_STICK, _LARGEST_STICK)

@@ -1,9 +1,9 @@
 r"""Draws without replacement from a row-by-row law by stochastic beam search (Kool et al. 2019).
 
-Give every matching x the perturbed log probability :math:`\log q(x) + \text{Gumbel noise}`; the k
-matchings with the largest values are a sample without replacement. Matchings share prefixes, and
-the largest value below a prefix is itself Gumbel with location log q(prefix), so the k best are
-found by a beam search that draws the children's values given that their maximum is the parent's.
+Every matching x has the perturbed log probability :math:`\log q(x) + \text{Gumbel noise}`; the k
+matchings with the largest values are a sample without replacement. The largest value below a prefix
+is itself Gumbel with location log q(prefix). So a beam search that draws the children's values
+given that their maximum is the parent's finds the k best.
 """
 
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ class _Beam(NamedTuple):
 
 
 def draw_distinct(family: Family, rng_key: jax.Array, num: int) -> Distinct:
-    r"""``num`` distinct matchings of a family of one component, or all if there are fewer.
+    r"""Draw ``num`` distinct matchings of a family of one component, or all if there are fewer.
 
     One more is drawn to get a threshold :math:`\kappa`, given which x is included with probability
     :math:`1 - \exp(-q(x) e^{-\kappa})`.
@@ -69,7 +69,7 @@ def draw_distinct(family: Family, rng_key: jax.Array, num: int) -> Distinct:
         perturbed, index = lax.top_k(values.ravel(), width)
         parent, choice = jnp.divmod(index, values.shape[1])
         kept, kept_menus = jax.tree.map(lambda leaf: leaf[parent], (states, menus))
-        # What has no value is no matching at all; it takes anything that is allowed.
+        # Without a value it is not a matching; any allowed choice will do.
         choice = jnp.where(perturbed > -jnp.inf, choice, jnp.argmax(kept_menus.allowed, axis=1))
         of_site = structure.site(site)
         states = jax.vmap(lambda s, m, c: choose(of_site, s, row, m, c))(kept, kept_menus, choice)
@@ -93,21 +93,21 @@ def draw_distinct(family: Family, rng_key: jax.Array, num: int) -> Distinct:
 
 
 def _log_inclusion(excess: jax.Array) -> jax.Array:
-    r""":math:`\log(1 - e^{-e^x})`, at both ends by its expansions.
+    r"""Return :math:`\log(1 - e^{-e^x})`, at both ends by its expansions.
 
-    Among very many matchings those that were drawn are still rare, and :math:`e^x` is zero in
-    single precision long before its logarithm is lost.
+    Among very many matchings those drawn are still rare, and :math:`e^x` underflows in single
+    precision long before its logarithm does.
     """
     found = log1mexp(-jnp.exp(jnp.clip(excess, -20.0, 20.0)))
     return jnp.where(excess < -20.0, excess - jnp.exp(jnp.minimum(excess, 0.0)) / 2, found)
 
 
 def _children(parent: jax.Array, log_q: jax.Array, rng_key: jax.Array) -> jax.Array:
-    """(width, C) perturbed values of children, conditioned on the parents' (width,) maxima."""
+    """Draw perturbed values (width, C) of children given their parents' maxima (width,)."""
     free = log_q + jax.random.gumbel(rng_key, log_q.shape, log_q.dtype)
     largest = jnp.max(free, axis=1, keepdims=True)
     possible = (log_q > -jnp.inf) & (parent > -jnp.inf)[:, None]
-    # Arithmetic on stand-ins where there is nothing, so that no NaN arises.
+    # Zeros for impossible entries, so that no NaN arises.
     free, largest = jnp.where(possible, free, 0.0), jnp.where(possible, largest, 0.0)
     above = jnp.where(possible, parent[:, None], 0.0)
     gap = free - largest

@@ -12,8 +12,8 @@ from permvi.inference.dynamics.evidence import Scales
 from permvi.inference.dynamics.joint_state import JointState
 from permvi.inference.dynamics.matching import PairScores, frank_wolfe
 from permvi.inference.dynamics.regression import SharedRegression
+from permvi.inference.map.polytope import relaxed_starts
 from permvi.inference.map.result import MapOptions, MapResult
-from permvi.inference.map.starts import relaxed_starts
 from permvi.problem.unmatched import random_assignments
 
 

@@ -27,7 +27,7 @@ class Screen(NamedTuple):
     thresholds: np.ndarray
 
 
-class State:
+class CollapsedState:
     """Permutations (J, m) and what `evidence_kernels.walk` keeps up to date along with them.
 
     Args:

@@ -12,9 +12,9 @@ from permvi.inference.dynamics.joint_state import KINDS, JointState
 from permvi.inference.dynamics.regression import SharedRegression
 from permvi.inference.mcmc.options import MCMCOptions
 from permvi.inference.mcmc.result import MCMCResult
+from permvi.inference.method import StepProgress
 from permvi.problem.unmatched import random_assignments
 
-Progress = Callable[[int, int], None]
 # Permutations (C, J, m) and weights (C, E) of all chains.
 Observe = Callable[[np.ndarray, np.ndarray], None]
 
@@ -42,7 +42,7 @@ def run_gibbs(
     options: MCMCOptions,
     *,
     start: np.ndarray | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
     observe: Observe | None = None,
 ) -> GibbsResult:
     """Draw permutations and weights from their joint posterior (Linderman et al. 2018, 5.2).

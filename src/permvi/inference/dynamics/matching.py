@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from permvi.inference.dynamics.edges import Beliefs, Edges
-from permvi.inference.map.starts import solve
+from permvi.inference.map import polytope
 
 _MAX_STEPS = 60
 _TOLERANCE = 1e-8
@@ -123,22 +123,28 @@ def frank_wolfe(scores: PairScores, start: np.ndarray, mask: np.ndarray) -> tupl
         X, slope = np.eye(len(start))[start], scores.slope(start)
     else:
         X, slope = start, scores.slope_at(start)
-    num_gradients, rows = 1, np.arange(len(X))
-    while num_gradients < _MAX_STEPS:
-        gradient = slope + scores.C
-        perm = solve(gradient, mask)
-        direction = -X
-        direction[rows, perm] += 1
-        rise = (gradient * direction).sum()
-        if rise <= _TOLERANCE * abs((gradient * X).sum()):
-            break
-        change = scores.slope(perm) - slope
+    num_gradients = 1
+
+    def line_search(X: np.ndarray, vertices: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        nonlocal slope, num_gradients
+        direction = vertices - X
+        rise = (slopes * direction).sum()
+        if rise <= _TOLERANCE * abs((slopes * X).sum()):
+            return np.zeros(1)
+        change = scores.slope(np.argmax(vertices[0], axis=1)) - slope
         num_gradients += 1
-        bend = 0.5 * (change * direction).sum()
-        step = min(1.0, -rise / (2 * bend)) if bend < 0 else 1.0
-        X = X + step * direction
+        step = polytope.best_step(rise, 0.5 * (change * direction[0]).sum())
         slope = slope + step * change
-    return solve(X, mask), num_gradients
+        return step[None]
+
+    found = polytope.frank_wolfe(
+        lambda _: (slope + scores.C)[None],
+        polytope.best_matrices(mask),
+        line_search,
+        X[None],
+        _MAX_STEPS - 1,
+    )
+    return polytope.solve(found.X[0], mask), num_gradients
 
 
 def climb(scores: PairScores, perm: np.ndarray, mask: np.ndarray) -> np.ndarray:

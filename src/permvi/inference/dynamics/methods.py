@@ -14,7 +14,7 @@ from permvi.inference import registry
 from permvi.inference.dynamics import collapsed_method, shared
 from permvi.inference.dynamics.alternation import alternate
 from permvi.inference.dynamics.edges import posterior_beliefs
-from permvi.inference.dynamics.evidence import State
+from permvi.inference.dynamics.evidence import CollapsedState
 from permvi.inference.dynamics.gibbs import run_gibbs
 from permvi.inference.map import MapOptions
 from permvi.inference.map.method import is_the_only_one, search_diagnostics, starts_of
@@ -55,7 +55,7 @@ def run_map(prepared: Prepared, context: Context) -> Posterior:
     result = alternate(
         problem, scales, rng, MapOptions(**settings), starts=starts, observe=observe
     ).found
-    state = State(problem, result.perm, scales)
+    state = CollapsedState(problem, result.perm, scales)
     beliefs, at = posterior_beliefs(problem, *state.statistics, scales), np.nonzero(problem.support)
     alone = is_the_only_one(prepared)
     return Posterior.from_draws(

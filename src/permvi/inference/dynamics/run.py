@@ -7,7 +7,7 @@ chain visit what other searches have found, block by block. Pair scores, fixed w
 starts, screen exchanges before their exact evidence is computed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import NamedTuple, TypeVar
@@ -17,7 +17,7 @@ from scipy.special import softmax
 
 from permvi import _threads
 from permvi.inference.dynamics.edges import Edges, estimate_edges, posterior_beliefs
-from permvi.inference.dynamics.evidence import Screen, State
+from permvi.inference.dynamics.evidence import CollapsedState, Screen
 from permvi.inference.dynamics.matching import PairScores
 from permvi.inference.dynamics.moves import Moves, differences
 from permvi.inference.dynamics.regression import (
@@ -36,7 +36,8 @@ from permvi.inference.dynamics.search import (
     search,
     take_over,
 )
-from permvi.inference.map.starts import relaxed_starts
+from permvi.inference.map.polytope import relaxed_starts
+from permvi.inference.method import StepProgress
 
 # Moves are proposed by exp(gain / breadth), an even mixture of these breadths.
 _BREADTHS = (4.0, 16.0)
@@ -61,7 +62,7 @@ class Chain(NamedTuple):
 
 
 def run_chain(
-    state: State,
+    state: CollapsedState,
     edges: Sequence[Edges],
     cycles: Moves,
     rng: np.random.Generator,
@@ -135,7 +136,6 @@ def _proposal(scored: np.ndarray) -> np.ndarray:
 
 
 _DEFAULT = CollapsedOptions()
-Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
 
 # Proposals of a chain for each plausible exchange, and their least and largest number.
@@ -160,7 +160,7 @@ def run_collapsed(
     *,
     learn_weight: bool = True,
     learn_noise: bool = True,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> CollapsedResult:
     """The tempered posterior of all subjects' permutations, the weights integrated out.
 
@@ -187,7 +187,7 @@ def run_collapsed(
         searched = _told(finds, on_progress, 0, total)
         best = max(searched, key=lambda state: state.log_evidence)
         # Evidence at different scales cannot be compared, so all get those of the best.
-        states = [State(problem, state.perms, best.scales) for state in searched]
+        states = [CollapsedState(problem, state.perms, best.scales) for state in searched]
         edges = _estimates(problem, best.scales)
         num_steps = options.num_steps or _default_steps(states[0], edges, options.num_draws)
         # Still independent, so that where these end tells how sure it is that nothing was missed.
@@ -201,7 +201,7 @@ def run_collapsed(
         cycles = _cycles(states)
         values = np.array([state.log_density for state in states])
         chosen = rng.choice(num, size=num, p=softmax(values / temperature))
-        starting = [State(problem, states[member].perms, best.scales) for member in chosen]
+        starting = [CollapsedState(problem, states[member].perms, best.scales) for member in chosen]
         sampled = pool.map(
             lambda state, stream: _sample(state, edges, cycles, stream, num_steps, options),
             starting,
@@ -209,7 +209,7 @@ def run_collapsed(
         )
         chains = _told(sampled, on_progress, 3 * num, total)
     top = max(chains, key=lambda chain: chain.best_log_density)
-    climbed = State(problem, top.best, best.scales)
+    climbed = CollapsedState(problem, top.best, best.scales)
     ascend(climbed, edges)
     mode = max((climbed, *states), key=lambda state: state.log_density)
     take_over(mode, cycles)
@@ -235,7 +235,9 @@ def _estimates(problem: SharedRegression, scales: Scales) -> list[Edges]:
     return [estimate_edges(problem, j, scales) for j in range(problem.num_subjects)]
 
 
-def _told(items: Iterable[Item], on_progress: Progress | None, done: int, total: int) -> list[Item]:
+def _told(
+    items: Iterable[Item], on_progress: StepProgress | None, done: int, total: int
+) -> list[Item]:
     """All items, calling ``on_progress`` after each."""
     found = []
     for item in items:
@@ -245,13 +247,13 @@ def _told(items: Iterable[Item], on_progress: Progress | None, done: int, total:
     return found
 
 
-def _default_steps(state: State, edges: Sequence[Edges], num_draws: int) -> int:
+def _default_steps(state: CollapsedState, edges: Sequence[Edges], num_draws: int) -> int:
     """How many proposals a chain makes: the more is plausible, the more."""
     num_moves = plausible_moves(state, edges)[0].num
     return int(np.clip(_STEPS_PER_MOVE * num_moves, max(_FEWEST_STEPS, num_draws), _MOST_STEPS))
 
 
-def _cycles(states: Sequence[State]) -> Moves:
+def _cycles(states: Sequence[CollapsedState]) -> Moves:
     """What leads from one state to another, both ways."""
     perms = [state.perms for state in states]
     pairs = [differences(perms[:r], perms[r]) for r in range(1, len(perms))]
@@ -260,7 +262,7 @@ def _cycles(states: Sequence[State]) -> Moves:
 
 def _explorations(
     pool: ThreadPoolExecutor,
-    states: Sequence[State],
+    states: Sequence[CollapsedState],
     edges: Sequence[Edges],
     rng: np.random.Generator,
     *,
@@ -283,7 +285,7 @@ def _explorations(
     coverage = _COVERAGE if differ else 1
     num_blocks = min(-(-coverage * num_open // MEAN_SIZE), _MOST_BLOCKS)
 
-    def explore(state: State, stream: np.random.Generator) -> None:
+    def explore(state: CollapsedState, stream: np.random.Generator) -> None:
         if cycles is not None:
             take_over(state, cycles)
         rematch_blocks(state, edges, stream, num_blocks)
@@ -292,7 +294,7 @@ def _explorations(
 
 
 def _sample(
-    state: State,
+    state: CollapsedState,
     edges: Sequence[Edges],
     cycles: Moves,
     rng: np.random.Generator,
@@ -322,7 +324,9 @@ def _weights(
     at = np.nonzero(problem.support)
     means, variances = [], []
     for perms in flat[rng.choice(len(flat), min(_NUM_WEIGHT_DRAWS, len(flat)), replace=False)]:
-        beliefs = posterior_beliefs(problem, *State(problem, perms, scales).statistics, scales)
+        beliefs = posterior_beliefs(
+            problem, *CollapsedState(problem, perms, scales).statistics, scales
+        )
         means.append(beliefs.mean[at])
         variances.append(beliefs.variance[at])
     spread = np.mean(variances, axis=0) + np.var(means, axis=0)

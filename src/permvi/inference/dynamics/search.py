@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from permvi.inference.dynamics.edges import Beliefs, Edges, posterior_beliefs, prior_beliefs
-from permvi.inference.dynamics.evidence import State, by_label
+from permvi.inference.dynamics.evidence import CollapsedState, by_label
 from permvi.inference.dynamics.matching import PairScores, climb, frank_wolfe, pair_scores
 from permvi.inference.dynamics.moves import Moves, differences
 from permvi.inference.dynamics.regression import Scales, SharedRegression
@@ -31,7 +31,7 @@ def search(
     *,
     learn_weight: bool,
     learn_noise: bool,
-) -> State:
+) -> CollapsedState:
     """The local optimum above doubly stochastic starts (J, m, m), and its own scales.
 
     Its ``num_evaluations`` counts gradients of the matchings too.
@@ -39,7 +39,7 @@ def search(
     perms, spent = _match_each(problem, edges, prior_beliefs(problem, scales), starts)
     if problem.num_subjects > 1:
         spent += _match_jointly(problem, edges, scales, starts, perms)
-    state = State(problem, perms, scales)
+    state = CollapsedState(problem, perms, scales)
     state.num_evaluations += spent
     state.learn_scales(weight=learn_weight, noise=learn_noise)
     ascend(state, edges)
@@ -125,7 +125,7 @@ def cavity_scores(
 
 
 def plausible_moves(
-    state: State, edges: Sequence[Edges], scores: Sequence[PairScores] | None = None
+    state: CollapsedState, edges: Sequence[Edges], scores: Sequence[PairScores] | None = None
 ) -> tuple[Moves, np.ndarray]:
     """Moves worth an exact evaluation, best first, and their scores.
 
@@ -175,7 +175,7 @@ def _by_label(
     return gains[rows[:, None], rows]
 
 
-def ascend(state: State, edges: Sequence[Edges]) -> None:
+def ascend(state: CollapsedState, edges: Sequence[Edges]) -> None:
     """Take moves that raise the exact evidence until none does, or too many have been tried."""
     # Without others a subject's scores are the same wherever it is.
     alone = state.problem.num_subjects == 1
@@ -201,7 +201,7 @@ _LEAST_BLOCK_GAIN = 1e-9
 
 
 def rematch_blocks(
-    state: State, edges: Sequence[Edges], rng: np.random.Generator, num_blocks: int
+    state: CollapsedState, edges: Sequence[Edges], rng: np.random.Generator, num_blocks: int
 ) -> None:
     """Improve a state, in place, by matching random blocks of rows anew.
 
@@ -237,7 +237,7 @@ def rematch_blocks(
     ascend(state, edges)
 
 
-def take_over(state: State, cycles: Moves) -> None:
+def take_over(state: CollapsedState, cycles: Moves) -> None:
     """Take the cycles that raise the exact evidence, in place."""
     state.walk(cycles, np.arange(cycles.num), np.full(cycles.num, _LEAST_BLOCK_GAIN))
     state.refresh()

@@ -16,7 +16,7 @@ from permvi.inference.dynamics import (
     SoftassignResult,
     run_softassign,
 )
-from permvi.inference.dynamics.evidence import State
+from permvi.inference.dynamics.evidence import CollapsedState
 from permvi.inference.dynamics.shared import LATENT, unknown_rows
 from permvi.posterior import Diagnostics, Latent, Marginals, Posterior, normalise_marginals
 from permvi.posterior.marginal_law import MarginalsLaw
@@ -68,7 +68,7 @@ def _posterior(
         **marginals._asdict(),
         mode=mode,
         latents={LATENT: Latent(result.mean[at], np.sqrt(result.variance[at]))},
-        log_evidence=State(problem, perms, scales).log_evidence,
+        log_evidence=CollapsedState(problem, perms, scales).log_evidence,
         log_evidence_kind="bound",
         diagnostics=_diagnose(table, unknown_rows(prepared, problem), scales, result),
         num_evaluations=result.num_evaluations + 1,

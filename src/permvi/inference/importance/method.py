@@ -20,7 +20,7 @@ from permvi.inference.importance.weights import Weighted, combine
 from permvi.inference.method import Context, Method, MethodInfo, option_names
 from permvi.inference.verdict.audit import audited
 from permvi.posterior import Posterior, diagnose
-from permvi.problem.evaluation import Evaluate, Seen, as_perms, log_densities
+from permvi.problem.evaluation import Evaluate, Evaluations, as_perms, evaluator
 from permvi.problem.prepare import Prepared
 from permvi.problem.problem import Problem
 
@@ -100,7 +100,7 @@ def run_importance(
     """
     options = options or ImportanceOptions()
     structure = build_structure(problem)
-    seen = Seen(structure.num_choices, evaluate)
+    seen = Evaluations(evaluate, structure.shape[1])
     key_probe, key_draw = jax.random.split(rng_key)
     num = options.num_populations * options.num_particles
     family = _guide(problem, key_probe, seen, options, int(_PROBE_SHARE * num))
@@ -126,11 +126,10 @@ def run_importance(
         + (log_p - log_guide).reshape(choices.shape[:2])
     )
     weighted = combine(np.asarray(as_perms(choices, problem)), log_weights, problem.shape[1])
-    best = seen.choices[np.argmax(seen.values)]
     return ImportanceResult(
         weighted,
         float(np.mean(np.asarray(drawn.num_resamplings))),
-        np.asarray(as_perms(best, problem)),
+        np.asarray(as_perms(seen.best, problem)),
         seen.num_evaluations,
     )
 
@@ -138,7 +137,7 @@ def run_importance(
 def _guide(
     problem: Problem,
     rng_key: jax.Array,
-    seen: Seen,
+    seen: Evaluations,
     options: ImportanceOptions,
     max_evaluations: int,
 ) -> Family:
@@ -172,11 +171,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     """Sample one problem; options are those of `ImportanceOptions`."""
     options = ImportanceOptions(**context.options)
     problem = prepared.problem
-
-    def evaluate(choices: np.ndarray) -> np.ndarray:
-        return log_densities(problem, np.asarray(as_perms(choices, problem)))
-
-    result = run_importance(problem, context.rng_key, evaluate, options)
+    result = run_importance(problem, context.rng_key, evaluator(problem), options)
     weighted = result.weighted
     diagnostics = diagnose(
         row_labels=prepared.labels[0],

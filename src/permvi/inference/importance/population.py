@@ -27,7 +27,7 @@ from jax.scipy.special import logsumexp
 
 from permvi.inference.discrete.conditionals import Params
 from permvi.inference.discrete.family import Family, allowed_pairs, batch_size, next_choice
-from permvi.inference.discrete.structure import State, begin, choose
+from permvi.inference.discrete.structure import DrawState, begin, choose
 
 
 class Population(NamedTuple):
@@ -48,7 +48,7 @@ class Population(NamedTuple):
 
 
 class _Carry(NamedTuple):
-    states: State
+    states: DrawState
     # What the target holds of the future: nothing, before a site is begun.
     outlook: jax.Array
     population: Population
@@ -128,7 +128,7 @@ def _draw_population(
     return carry.population
 
 
-def _outlook(family: Family, params: Params, site: jax.Array, state: State) -> jax.Array:
+def _outlook(family: Family, params: Params, site: jax.Array, state: DrawState) -> jax.Array:
     """The log row sums of the rows that are left, over what is free, added up."""
     pairs = allowed_pairs(family.structure.site(site))
     m = state.free.shape[0]

@@ -1,21 +1,22 @@
-"""Matchings one swap away: of two rows, or of a row and a free column."""
+"""Hill climbing by single swaps: of two rows, or of a row and an unused column."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from permvi.problem.evaluation import Evaluate, Evaluations
+
 
 class Neighbourhood:
-    """All single swaps in matchings of S sites, with what a table allows.
+    """All allowed single swaps in matchings of S sites.
 
-    A matching is written as a permutation of more rows and columns: a row beyond the last holds a
-    column that is free, and a column beyond the last stands for being unmatched. Then every change
-    is a swap of two rows.
+    A matching is written as a permutation of more rows and columns: rows beyond the last hold
+    unused columns, and columns beyond the last mean "unmatched". Then every change is a swap of two
+    rows.
 
     Args:
         allowed: (n, m) or (S, n, m) booleans, True where row i may have column j.
-        partial: Whether pairs may be left out; else as many are matched as there can be.
+        partial: Whether pairs may be left out; if not, as many rows as possible are matched.
     """
 
     def __init__(self, allowed: np.ndarray, *, partial: bool = False) -> None:
@@ -36,14 +37,14 @@ class Neighbourhood:
 
     @property
     def num_swaps(self) -> int:
-        """How many swaps there are in one site, allowed or not."""
+        """The number of swaps in one site, allowed or not."""
         return len(self._first)
 
     def padded(self, perms: np.ndarray) -> np.ndarray:
-        """Matchings (r, S, n) as permutations (r, S, size).
+        """Return matchings (r, S, n) as permutations (r, S, size).
 
         Raises:
-            ValueError: One of them is no matching, or is not allowed.
+            ValueError: One of them is not a matching, or not allowed.
         """
         size, m = self._allowed.shape[-1], self.num_cols
         full = np.empty((*perms.shape[:-1], size), np.int64)
@@ -61,19 +62,15 @@ class Neighbourhood:
         return full
 
     def plain(self, padded: np.ndarray) -> np.ndarray:
-        """The matchings (..., S, n) of permutations (..., S, size), -1 for unmatched."""
+        """Return the matchings (..., n) or (..., S, n) of permutations (..., S, size)."""
         perms = padded[..., : self.num_rows]
+        perms = perms[..., 0, :] if self.num_sites == 1 else perms
         return np.where(perms < self.num_cols, perms, -1)
 
     def around(self, padded: np.ndarray, site: int) -> tuple[np.ndarray, np.ndarray]:
-        """All allowed permutations that differ by one swap in one site.
+        """Return all allowed permutations one swap away in one site from (r, S, size) permutations.
 
-        Args:
-            padded: (r, S, size) permutations.
-            site: Where they are changed.
-
-        Returns:
-            (k, S, size) permutations, and the (k,) indices of those that they come from.
+        They have the shape (k, S, size); with them come the indices (k,) of their origins.
         """
         i, j, table = self._first, self._second, self._allowed[site]
         here = padded[:, site]
@@ -85,7 +82,7 @@ class Neighbourhood:
         return found, base
 
     def shaken(self, padded: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
-        """Permutations (r, S, size) after ``num`` random allowed swaps in each."""
+        """Make ``num`` random allowed swaps in each of the permutations (r, S, size)."""
         found = padded.copy()
         for perm in found:
             for site in rng.integers(self.num_sites, size=num):
@@ -97,8 +94,6 @@ class Neighbourhood:
         return found
 
 
-LogDensityBatch = Callable[[np.ndarray], np.ndarray]
-
 # How many neighbours are held at a time, unless one matching alone has more.
 _MAX_NEIGHBOURS = 50_000
 
@@ -107,8 +102,8 @@ class Climb(NamedTuple):
     """Where hill climbing has arrived.
 
     Attributes:
-        ends: (r,) which of the matchings in the memory each start has climbed to, -1 if the budget
-            ended before it began.
+        ends: (r,) the place in the memory that each start has climbed to, -1 if the budget ended
+            before it began.
         finished: Whether every start has reached a local optimum within the budget.
     """
 
@@ -117,7 +112,7 @@ class Climb(NamedTuple):
 
 
 def local_search(
-    log_density_batch: LogDensityBatch,
+    log_density_batch: Evaluate,
     starts: np.ndarray,
     allowed: np.ndarray,
     max_evaluations: int = 100_000,
@@ -126,33 +121,33 @@ def local_search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Climb from many starts to local optima and return everything that was evaluated.
 
-    Each step goes to the best of the matchings that are one swap away (of two rows, or of a row and
-    a free column), if that is better. The starts climb side by side: all their neighbours are
-    evaluated in one call, and no matching is evaluated twice. Of several sites one is changed at a
-    time, in turn.
+    Each step goes to the best matching one swap away (of two rows, or of a row and an unused
+    column), if it is better. All starts climb at once: their neighbours are evaluated in one call,
+    and no matching twice. Several sites are changed in turn.
 
     Args:
         log_density_batch: Maps (k, n) or (k, S, n) matchings, -1 for unmatched, to (k,) log
             densities, -inf allowed.
         starts: (r, n) or (r, S, n) allowed matchings.
         allowed: (n, m) or (S, n, m) booleans, True where row i may have column j.
-        max_evaluations: When to stop, at the latest.
-        partial: Whether pairs may be left out; else as many are matched as there can be.
+        max_evaluations: The most evaluations.
+        partial: Whether pairs may be left out; if not, as many rows as possible are matched.
 
     Returns:
-        The distinct matchings (k, n) or (k, S, n) in the order of their evaluation, and their (k,)
-        log densities.
+        The distinct matchings (k, n) or (k, S, n) in the order of evaluation, and their (k,) log
+        densities.
 
     Raises:
         ValueError: A start is not allowed, or shapes do not fit.
     """
-    memory = Memory(log_density_batch, max_evaluations)
-    hill_climb(memory, starts, Neighbourhood(allowed, partial=partial))
-    return memory.perms, memory.values
+    hood = Neighbourhood(allowed, partial=partial)
+    memory = Evaluations(log_density_batch, hood.num_cols, max_evaluations)
+    hill_climb(memory, starts, hood)
+    return memory.matchings, memory.values
 
 
-def hill_climb(memory: "Memory", starts: np.ndarray, hood: Neighbourhood) -> Climb:
-    """`local_search` with a memory and a neighbourhood that may serve several climbs."""
+def hill_climb(memory: Evaluations, starts: np.ndarray, hood: Neighbourhood) -> Climb:
+    """Run `local_search` with a memory and a neighbourhood that several climbs may share."""
     starts = np.asarray(starts)
     event = starts.shape[1:]
     wanted = (hood.num_sites, hood.num_rows) if hood.num_sites > 1 else (hood.num_rows,)
@@ -162,14 +157,14 @@ def hill_climb(memory: "Memory", starts: np.ndarray, hood: Neighbourhood) -> Cli
             f"{starts.dtype} and shape {starts.shape}."
         )
     places = hood.padded(starts.reshape(-1, hood.num_sites, hood.num_rows))
-    ends = memory.look_up(hood.plain(places))
+    ends = memory.find(hood.plain(places))
     stale = np.where(ends < 0, hood.num_sites, 0)
     site, together = 0, max(1, _MAX_NEIGHBOURS // max(1, hood.num_swaps))
     while (stale < hood.num_sites).any() and memory.left > 0:
-        # Those that have to wait join when the first ones have arrived.
+        # The others join when the first ones have arrived.
         active = np.flatnonzero(stale < hood.num_sites)[:together]
         around, base = hood.around(places[active], site)
-        found = memory.look_up(hood.plain(around))
+        found = memory.find(hood.plain(around))
         values = np.append(memory.values, -np.inf)[found]
         for climber, start, end in _runs(base, len(active)):
             here, best = active[climber], start + _argmax(values[start:end])
@@ -186,57 +181,6 @@ def _argmax(values: np.ndarray) -> int:
 
 
 def _runs(base: np.ndarray, num: int) -> list[tuple[int, int, int]]:
-    """(which, start, end) of the equal entries of a sorted array."""
+    """Return (which, start, end) of the runs of equal entries in a sorted array."""
     bounds = np.searchsorted(base, np.arange(num + 1))
     return [(k, int(bounds[k]), int(bounds[k + 1])) for k in range(num)]
-
-
-class Memory:
-    """Log densities that are evaluated once, in batches, up to a budget.
-
-    Args:
-        log_density_batch: As for `local_search`.
-        budget: The most evaluations.
-
-    Attributes:
-        values: (k,) the log densities evaluated, in that order.
-        left: How many more there may be.
-    """
-
-    def __init__(self, log_density_batch: LogDensityBatch, budget: int) -> None:
-        self._log_density_batch = log_density_batch
-        self._index: dict[bytes, int] = {}
-        self._perms: list[np.ndarray] = []
-        self.values = np.empty(0)
-        self.left = budget
-
-    @property
-    def perms(self) -> np.ndarray:
-        """(k, n) or (k, S, n) the matchings evaluated."""
-        return _squeezed(np.concatenate(self._perms))
-
-    def look_up(self, perms: np.ndarray) -> np.ndarray:
-        """The places of (k, S, n) matchings in ``values``, -1 for those beyond the budget."""
-        keys = [perm.tobytes() for perm in np.ascontiguousarray(perms)]
-        fresh: dict[bytes, int] = {}
-        for place, key in enumerate(keys):
-            if key not in self._index and len(fresh) < self.left:
-                fresh.setdefault(key, place)
-        if fresh:
-            new = perms[list(fresh.values())]
-            values = np.asarray(self._log_density_batch(_squeezed(new)), dtype=np.float64)
-            if values.shape != (len(new),):
-                raise ValueError(
-                    f"log_density_batch must return {len(new)} values, got shape {values.shape}."
-                )
-            first = len(self.values)
-            self._index.update({key: first + k for k, key in enumerate(fresh)})
-            self._perms.append(new)
-            self.values = np.concatenate([self.values, values])
-            self.left -= len(new)
-        return np.array([self._index.get(key, -1) for key in keys], dtype=np.int64)
-
-
-def _squeezed(perms: np.ndarray) -> np.ndarray:
-    """Matchings (k, S, n) without the axis of a single site."""
-    return perms[:, 0] if perms.shape[1] == 1 else perms

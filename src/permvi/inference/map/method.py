@@ -1,9 +1,8 @@
-"""Method "map": the most probable matching, and nothing about how probable the others are.
+"""Method "map": the most probable matching, without probabilities of the others.
 
-Linear models need one assignment, in which every item has a label of its own for being unmatched
-where it may be that. Models with the hook ``quadratic`` whose items are all matched are searched by
-Frank-Wolfe and tabu search on their matrices, without the model itself; all others by climbing on
-evaluations of their density.
+Linear models need one assignment, in which an item that may stay unmatched has a label of its own
+for that. Models with the hook ``quadratic`` whose items are all matched are searched by Frank-Wolfe
+and tabu search on their matrices; all others by hill climbing on evaluations of their density.
 """
 
 import dataclasses
@@ -30,18 +29,18 @@ from permvi.problem.prepare import Prepared
 from permvi.problem.unmatched import grounded
 
 _ADVICE = "try method='sequential' or 'mcmc'"
-# Log densities this close, relative to their size, are one and the same.
+# Log densities this close, relative to their size, are equal.
 _SAME = 1e-6
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """The best matching found, as a posterior with all its mass there.
+    """Return the best matching found, as a posterior with all its mass there.
 
-    Its evidence is that matching's density, a bound from below. Evaluations are log densities,
-    gradients and swap differences, each counting one.
+    The evidence is that matching's density, a lower bound. Log densities, gradients and swap
+    differences count as one evaluation each.
 
-    Options are those of `MapOptions`, and ``start``: (n,), or (k, n) for several, matchings to
-    start from as well; with sites (S, n) or (k, S, n).
+    Options are those of `MapOptions`, and ``start``: additional matchings to start from, (n,) or
+    (k, n), with sites (S, n) or (k, S, n).
 
     Raises:
         ValueError: The model has other latents, or no finite density was found.
@@ -66,7 +65,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     )
     if alone:
         return posterior
-    # What was asked for is the matching: the verdict on it keeps to what is left of a given budget.
+    # The verdict may use what the search has left of a given budget.
     budget = settings.get("max_evaluations")
     left = None if budget is None else max(0, budget - result.num_evaluations - 2)
     return audited(prepared, posterior, result.perm, _ADVICE, left)
@@ -82,7 +81,7 @@ def _search(
     if problem.scores is not None:
         scores = prepared.problem.host_scores
         return solve_linear(scores, mask, float(problem.constant))
-    # Where items may stay unmatched there is more to a density than its quadratic form.
+    # Where items may stay unmatched, the density is more than its quadratic form.
     quadratic = None if problem.is_partial else quadratic_of(prepared)
     if quadratic is not None:
         return solve_quadratic(quadratic, mask, options, rng, starts)
@@ -90,7 +89,7 @@ def _search(
 
 
 def quadratic_of(prepared: Prepared) -> Quadratic | None:
-    """The quadratic form of the reduced problem, prior scores included, if the model has one."""
+    """Return the quadratic form of the reduced problem with prior scores, if the model has one."""
     found = optional(prepared.model, "quadratic")
     if found is None or prepared.problem.num_sites > 1:
         return None
@@ -104,7 +103,7 @@ def quadratic_of(prepared: Prepared) -> Quadratic | None:
 
 
 def starts_of(prepared: Prepared, start: Any) -> np.ndarray | None:
-    """Given matchings as (k, n') or (k, S, n') matchings of the reduced problem."""
+    """Return given matchings as matchings (k, n') or (k, S, n') of the reduced problem."""
     if start is None:
         return None
     perms, (n, m) = np.asarray(start), prepared.model.shape
@@ -126,7 +125,7 @@ def starts_of(prepared: Prepared, start: Any) -> np.ndarray | None:
 
 
 def is_the_only_one(prepared: Prepared) -> bool:
-    """Whether the (pruned) mask leaves a single matching."""
+    """Return whether the (pruned) mask leaves a single matching."""
     problem = prepared.problem
     if problem.is_partial:
         return False
@@ -137,7 +136,7 @@ def is_the_only_one(prepared: Prepared) -> bool:
 
 
 def search_diagnostics(result: MapResult, *, alone: bool) -> Diagnostics:
-    """Say how the restarts of a search ended; a point estimate is trusted only if it is alone."""
+    """Say how the restarts ended; a point estimate is trusted only if it is the only matching."""
     values = result.restart_values
     best = values.max()
     num_best = int((values >= best - _SAME * max(1.0, abs(best))).sum())
@@ -169,10 +168,7 @@ METHODS = {
             cost="O(n^3) per step and restart",
             reference="Kuhn 1955; Vogelstein et al. 2015; Taillard 1991",
         ),
-        options=(
-            *(field.name for field in dataclasses.fields(MapOptions)),
-            "start",
-        ),
+        options=(*(field.name for field in dataclasses.fields(MapOptions)), "start"),
         run=run,
-    ),
+    )
 }

@@ -1,16 +1,22 @@
 """Quadratic log densities of matchings, on the host in float64."""
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from permvi.inference.map.local_search import Neighbourhood
+from permvi.inference.map.polytope import (
+    LineSearch,
+    best_matrices,
+    best_step,
+    frank_wolfe,
+    matrices,
+    relaxed_starts,
+    solve,
+)
 from permvi.inference.map.result import MapOptions, MapResult
-from permvi.inference.map.starts import relaxed_starts, solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +27,7 @@ class Quadratic:
         A: (n, n) weights of ordered pairs of rows.
         B: (m, m) weights of ordered pairs of columns.
         C: (n, m) weights of pairs.
-        constant: What all matchings have.
+        constant: Added for all matchings.
     """
 
     A: np.ndarray
@@ -37,15 +43,15 @@ class Quadratic:
     def given(
         self, settled: np.ndarray, free_rows: np.ndarray, free_cols: np.ndarray
     ) -> "Quadratic":
-        r"""The same for the rest of the rows and columns, some pairs being known.
+        r"""Return the function of the remaining rows and columns, some pairs being known.
 
         A known pair (s, t) adds ``A[i, s] B[j, t] + A[s, i] B[t, j]`` to the weight of the pair
         (i, j), so the rest is quadratic again.
 
         Args:
             settled: (n,) the known columns, -1 for others.
-            free_rows: (n') the rows that are left.
-            free_cols: (m') the columns that are left.
+            free_rows: (n') the remaining rows.
+            free_cols: (m') the remaining columns.
         """
         rows = np.flatnonzero(settled >= 0)
         cols = settled[rows]
@@ -61,7 +67,7 @@ class Quadratic:
         )
 
     def padded(self) -> "Quadratic":
-        """The same as a square problem: rows and columns without weights take what is left over."""
+        """Return a square problem, in which rows and columns without weights take the surplus."""
         size = max(self.shape)
         A, B, C = (np.zeros((size, size)) for _ in range(3))
         n, m = self.shape
@@ -69,106 +75,42 @@ class Quadratic:
         return Quadratic(A, B, C, self.constant)
 
     def values(self, perms: np.ndarray) -> np.ndarray:
-        """(..., n) permutations of a square problem -> (...)."""
+        """Return the values (...) of permutations (..., n) of a square problem."""
         rows = np.arange(self.shape[0])
         edges = (self.A * self.B[perms[..., :, None], perms[..., None, :]]).sum(axis=(-2, -1))
         return edges + self.C[rows, perms].sum(axis=-1) + self.constant
 
     def gradient(self, X: np.ndarray) -> np.ndarray:
-        """``A X B' + A' X B + C``: (..., n, m) -> (..., n, m)."""
+        """Return ``A X B' + A' X B + C``: (..., n, m) -> (..., n, m)."""
         return self.A @ X @ self.B.T + self.A.T @ X @ self.B + self.C
 
     def curvature(self, direction: np.ndarray) -> np.ndarray:
-        """``<A, D B D'>``: (..., n, m) directions -> (...)."""
+        """Return ``<A, D B D'>``: (..., n, m) directions -> (...)."""
         return ((self.A @ direction @ self.B.T) * direction).sum(axis=(-2, -1))
 
 
-Gradient = Callable[[np.ndarray], np.ndarray]
-# (X, D, gradient) -> the steps in [0, 1] to go from X in the directions D.
-LineSearch = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-
 # A relaxed matching that moves less than this (root mean square of its rows) has arrived.
-_TOLERANCE = 0.01
-
-
-class Ascent(NamedTuple):
-    """Where Frank-Wolfe has arrived.
-
-    Attributes:
-        perms: (r, ..., n) the matchings nearest to the last iterates.
-        num_gradients: How many gradients were evaluated, over all starts.
-    """
-
-    perms: np.ndarray
-    num_gradients: int
-
-
-def frank_wolfe(
-    gradient: Gradient,
-    line_search: LineSearch,
-    starts: np.ndarray,
-    mask: np.ndarray | None,
-    max_iter: int,
-) -> Ascent:
-    """Climb from several relaxed matchings at once (Frank and Wolfe 1956; Vogelstein et al. 2015).
-
-    Starts whose gradient is not finite stop where they are.
-
-    Args:
-        gradient: Of the log density: (r, ..., n, m) -> (r, ..., n, m).
-        line_search: How far to go.
-        starts: (r, n, m), or (r, S, n, m) for several sites.
-        mask: (n, m) or (S, n, m) booleans, True where allowed, or None.
-        max_iter: The most steps from each start.
-    """
-    X = np.array(starts, dtype=np.float64)
-    axes = tuple(range(1, X.ndim))
-    active, num_gradients = np.arange(len(X)), 0
-    for _ in range(max_iter):
-        slopes = gradient(X[active])
-        num_gradients += len(active)
-        finite = np.isfinite(slopes).all(axis=axes)
-        active, slopes = active[finite], slopes[finite]
-        if not len(active):
-            break
-        direction = matrices(solve(slopes, mask), X.shape[-1]) - X[active]
-        steps = line_search(X[active], direction, slopes)
-        moves = steps.reshape(-1, *(1 for _ in axes)) * direction
-        X[active] += moves
-        distance = np.sqrt((moves**2).sum(axis=axes) / np.prod(X.shape[1:-1]))
-        active = active[distance > _TOLERANCE]
-        if not len(active):
-            break
-    return Ascent(solve(X, mask), num_gradients)
+ARRIVED = 0.01
 
 
 def exact_line_search(quadratic: Quadratic) -> LineSearch:
-    """The best step of a quadratic function: where its slope vanishes, or one of the ends."""
+    """Return the line search of a quadratic function: where its slope vanishes, or an end."""
 
-    def steps(X: np.ndarray, direction: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        del X
-        linear = (slopes * direction).sum(axis=(-2, -1))
-        square = quadratic.curvature(direction)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inside = np.clip(-linear / (2 * square), 0.0, 1.0)
-        return np.where(square < 0, inside, (square + linear > 0).astype(np.float64))
+    def steps(X: np.ndarray, vertices: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        direction = vertices - X
+        return best_step((slopes * direction).sum(axis=(-2, -1)), quadratic.curvature(direction))
 
     return steps
 
 
-def matrices(perms: np.ndarray, num_cols: int) -> np.ndarray:
-    """0/1 matrices (..., n, m) of matchings (..., n), with rows of zeros for -1."""
-    return np.eye(num_cols + 1)[perms][..., :num_cols]
-
-
-# Steps of tabu search from each start: so many times n, or fewer so that about so many swap
-# differences are brought up to date (a tenth of a second), but n at least.
+# Steps of tabu search from each start: this many times n, or fewer so that about this many swap
+# differences are updated (a tenth of a second), but n at least.
 _STEPS_PER_ROW = 500
 _DIFFERENCES = 3_000_000
-# Taillard's: tenures around n, and swaps out of use for so many times n^2 steps go first.
+# Taillard's tenures around n; swaps unused for this many times n^2 steps go first.
 _TENURE = (0.9, 1.1)
 _PATIENCE = 5
-# Gains below this part of the largest possible difference are rounding errors.
+# Gains below this share of the largest possible difference are rounding errors.
 _RELATIVE_TOLERANCE = 1e-12
 # Alternations of Frank-Wolfe and swaps at the end; they settle after one or two.
 _MAX_ROUNDS = 10
@@ -181,23 +123,23 @@ def solve_quadratic(
     rng: np.random.Generator | None = None,
     starts: np.ndarray | None = None,
 ) -> MapResult:
-    r"""The matching with the largest ``<A, X B X'> + <C, X>`` found.
+    r"""Search for the matching with the largest ``<A, X B X'> + <C, X>``.
 
-    FAQ (Vogelstein et al. 2015) from the centre of the polytope and from random points, all starts
-    side by side; then robust tabu search (Taillard 1991) from each end; then Frank-Wolfe from each
-    matching, which moves along cycles that swaps cannot follow through a mask, and swaps again,
-    while that gains anything. Forbidden pairs are never used.
+    FAQ (Vogelstein et al. 2015) climbs from the centre of the polytope and from random points, then
+    robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe from each matching, which
+    moves along cycles that swaps cannot follow through a mask, alternates with swaps while that
+    gains anything. Forbidden pairs are never used.
 
     Args:
         quadratic: The problem; rectangular ones leave the surplus of the longer side unmatched.
         mask: (n, m) booleans, True where allowed, pruned; or None.
         options: Settings.
         rng: The source of randomness.
-        starts: (k, n) allowed matchings to start from as well.
+        starts: (k, n) additional matchings to start from.
 
     Returns:
         The best matching. A Frank-Wolfe step counts as two evaluations (gradient and curvature),
-        and every swap difference, computed or brought up to date, as one.
+        and every swap difference, computed or updated, as one.
     """
     options = options or MapOptions()
     rng = rng or np.random.default_rng(0)
@@ -228,7 +170,7 @@ def solve_quadratic(
 
 
 class _Search:
-    """The parts of the search in one square problem, and what they cost."""
+    """The parts of the search in a square problem, which count their evaluations."""
 
     def __init__(self, quadratic: Quadratic, allowed: np.ndarray, max_iter: int) -> None:
         self._quadratic, self._allowed, self._max_iter = quadratic, allowed, max_iter
@@ -241,16 +183,17 @@ class _Search:
         self.num_evaluations = 0
 
     def frank_wolfe(self, starts: np.ndarray) -> np.ndarray:
-        """(r, n, n) relaxed matchings -> (r, n) permutations."""
+        """Climb from relaxed matchings (r, n, n) to permutations (r, n)."""
         line_search = exact_line_search(self._quadratic)
+        vertices = best_matrices(self._allowed)
         found = frank_wolfe(
-            self._quadratic.gradient, line_search, starts, self._allowed, self._max_iter
+            self._quadratic.gradient, vertices, line_search, starts, self._max_iter, ARRIVED
         )
         self.num_evaluations += 2 * found.num_gradients
-        return found.perms
+        return solve(found.X, self._allowed)
 
     def tabu(self, perms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """(r, n) permutations and the best ones that tabu search finds from them."""
+        """Return the best permutations (r, n) that tabu search finds from each."""
         from permvi.inference.map.tabu_kernels import tabu_search
 
         n = perms.shape[1]
@@ -269,11 +212,11 @@ class _Search:
         return np.stack(found)
 
     def from_matchings(self, perms: np.ndarray) -> np.ndarray:
-        """(r, n) permutations, each with what Frank-Wolfe makes of it where that is better."""
+        """Return the permutations (r, n), or what Frank-Wolfe reaches from them if better."""
         return self._better(perms, self.frank_wolfe(matrices(perms, perms.shape[1])))
 
     def settle(self, perms: np.ndarray) -> np.ndarray:
-        """(r, n) permutations that neither a swap nor Frank-Wolfe improves."""
+        """Improve permutations (r, n) until neither a swap nor Frank-Wolfe gains anything."""
         perms = self._swap(perms)
         for _ in range(_MAX_ROUNDS):
             found = self._swap(self.from_matchings(perms))

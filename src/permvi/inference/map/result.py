@@ -1,4 +1,4 @@
-"""Settings of the search for the most probable matching."""
+"""Settings and result of the search for the most probable matching."""
 
 import dataclasses
 from typing import Literal, NamedTuple, get_args
@@ -13,17 +13,17 @@ Polish = Literal["tabu", "swap", "none"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MapOptions:
-    """How to search; linear problems need none of it.
+    """How to search; linear problems ignore these options.
 
     Attributes:
-        num_restarts: Independent starts, of which the best end counts.
+        num_restarts: Independent starts, the best end of which is returned.
         max_iter: The most Frank-Wolfe steps from each start.
-        polish: What follows: "tabu" (in quadratic problems robust tabu search, then swaps; in
-            others climbing by swaps, again and again from shaken ends), "swap" (the best swap while
-            it gains anything) or "none".
-        max_evaluations: The most log densities that climbing by swaps may take in problems that
-            are neither linear nor quadratic. None: 200,000, or 20,000 for functions that JAX cannot
-            trace. Where the climbs of all restarts would be longer, fewer of them are made.
+        polish: What follows: "tabu" (robust tabu search, then swaps, in quadratic problems; hill
+            climbing, repeated from shaken ends, in others), "swap" (the best swap while it gains
+            anything) or "none".
+        max_evaluations: The most log densities that hill climbing may take in problems that are
+            neither linear nor quadratic. None: 200,000, or 20,000 for functions that JAX cannot
+            trace. If the climbs of all restarts would take more, there are fewer restarts.
     """
 
     num_restarts: int = 16
@@ -45,9 +45,8 @@ class MapResult(NamedTuple):
     Attributes:
         perm: (n,) or (S, n) the matching, -1 for unmatched.
         restart_values: (r,) the log density that each restart ended at.
-        num_evaluations: How many log densities, gradients and swap differences were computed, each
-            of them counting as one evaluation.
-        optimal: Whether no matching has a larger log density, for certain.
+        num_evaluations: How many log densities, gradients and swap differences were computed.
+        optimal: Whether certainly no matching has a larger log density.
         finished: Whether all restarts have reached a local optimum.
     """
 

@@ -1,4 +1,4 @@
-"""Linear problems: one assignment per site, and nothing left to search for."""
+"""The most probable matching of linear problems, and of densities that can only be evaluated."""
 
 import functools
 from typing import Any
@@ -7,22 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from permvi.inference.map.local_search import LogDensityBatch, Memory, Neighbourhood, hill_climb
-from permvi.inference.map.quadratic import frank_wolfe
+from permvi.inference.map.local_search import Neighbourhood, hill_climb
+from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
+from permvi.inference.map.quadratic import ARRIVED
 from permvi.inference.map.result import MapOptions, MapResult
-from permvi.inference.map.starts import relaxed_starts, solve
+from permvi.problem.evaluation import Evaluate, Evaluations
 from permvi.problem.problem import Problem
-from permvi.problem.unmatched import (
-    LogWeights,
-    best_matchings,
-    random_matchings,
-)
+from permvi.problem.unmatched import LogWeights, best_matchings, random_matchings
 
 
 def solve_linear(
     scores: np.ndarray, mask: np.ndarray | None = None, constant: float = 0.0
 ) -> MapResult:
-    """The best matching under (n, m) or (S, n, m) scores, for certain; no density is evaluated."""
+    """Return the best matching under scores (n, m) or (S, n, m); no density is evaluated."""
     perm = solve(scores, mask)
     chosen = np.take_along_axis(scores, np.maximum(perm, 0)[..., None], axis=-1)[..., 0]
     value = constant + chosen[perm >= 0].sum()
@@ -30,10 +27,7 @@ def solve_linear(
 
 
 def solve_linear_partial(tables: np.ndarray, constant: float = 0.0) -> MapResult:
-    """The best partial matching under grounded (S, n+1, m+1) tables, for certain.
-
-    One assignment for each site, in which every row has a column of its own for being unmatched.
-    """
+    """Return the best partial matching under grounded (S, n+1, m+1) tables: an assignment each."""
     perms = best_matchings(tables)
     value = constant + sum(
         float(LogWeights(table).of(perm)) for table, perm in zip(tables, perms, strict=True)
@@ -43,34 +37,34 @@ def solve_linear_partial(tables: np.ndarray, constant: float = 0.0) -> MapResult
 
 
 _MAX_EVALUATIONS = {True: 200_000, False: 20_000}
-# Iterated local search: the fewest random swaps, and how many rounds without a gain end it.
+# Iterated local search: the fewest random swaps, and the rounds without a gain that end it.
 _MIN_SHAKE = 3
 _MAX_STALE = 5
-# The steps that a line search looks at; the last of them stays where it is.
+# The steps that a line search tries; the last one does not move.
 _STEPS = np.array([1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.0])
 
 
 def solve_density(
     problem: Problem,
-    log_density_batch: LogDensityBatch,
+    log_density_batch: Evaluate,
     options: MapOptions | None = None,
     rng: np.random.Generator | None = None,
     starts: np.ndarray | None = None,
 ) -> MapResult:
-    """The best matching found of a density that can only be evaluated, or differentiated as well.
+    """Search for the best matching of a density that can be evaluated, and perhaps differentiated.
 
-    Where the density of relaxed matchings has a gradient and all items are matched, half of the
-    restarts begin where Frank-Wolfe ends; all others begin at random matchings. Then they climb by
-    swaps, several sites in turn. Unless ``polish`` is "swap", each is then shaken by random swaps
-    and climbs again, and returns if it ends lower, until the best value has not risen for a few
-    rounds (iterated local search: Lourenço, Martin and Stützle 2003).
+    If the relaxed density has a gradient and all items are matched, half of the restarts begin
+    where Frank-Wolfe ends; all others begin at random matchings. Then they climb by swaps, several
+    sites in turn. Unless ``polish`` is "swap", random swaps shake each end and it climbs again,
+    keeping the better end, until the best value has not risen for a few rounds (iterated local
+    search: Lourenço, Martin and Stützle 2003).
 
     Args:
-        problem: For its shape, mask and relaxed density.
+        problem: The problem, for its shape, mask and relaxed density.
         log_density_batch: (k, n) or (k, S, n) matchings -> (k,) log densities.
         options: Settings.
         rng: The source of randomness.
-        starts: (k, n) or (k, S, n) allowed matchings to start from as well.
+        starts: (k, n) or (k, S, n) additional matchings to start from.
 
     Returns:
         The best matching. Log densities and gradients count as one evaluation each.
@@ -87,9 +81,12 @@ def solve_density(
     if problem.log_density is not None and problem.traceable and not partial:
         relaxed = relaxed_starts((num + 1) // 2, shape, mask, rng)
         density = _Relaxed(problem, len(relaxed))
-        ascent = frank_wolfe(density.gradient, density.line_search, relaxed, mask, options.max_iter)
+        vertices, limit = best_matrices(mask), options.max_iter
+        ascent = frank_wolfe(
+            density.gradient, vertices, density.line_search, relaxed, limit, ARRIVED
+        )
         spent = density.num_evaluations
-        given.append(ascent.perms)
+        given.append(solve(ascent.X, mask))
         num //= 2
     if num:
         given.append(random_matchings(num, problem, rng))
@@ -99,28 +96,27 @@ def solve_density(
         best = perms[np.argmax(values)]
         return MapResult(best, values, spent + len(perms), optimal=False, finished=False)
     hood = Neighbourhood(problem.table_mask, partial=partial)
-    memory = Memory(log_density_batch, max(len(perms), budget))
+    memory = Evaluations(log_density_batch, problem.shape[1], max(len(perms), budget))
     ends, finished = hill_climb(memory, perms, hood)
     if options.polish == "tabu":
         ends = _climb_again(memory, ends, hood, rng)
-    best = memory.perms[np.argmax(memory.values)]
-    values, spent = memory.values[ends], spent + len(memory.values)
-    return MapResult(best, values, spent, optimal=False, finished=finished)
+    spent += memory.num_evaluations
+    return MapResult(memory.best, memory.values[ends], spent, optimal=False, finished=finished)
 
 
 def _climb_again(
-    memory: Memory, ends: np.ndarray, hood: Neighbourhood, rng: np.random.Generator
+    memory: Evaluations, ends: np.ndarray, hood: Neighbourhood, rng: np.random.Generator
 ) -> np.ndarray:
-    """Iterated local search from the places ``ends`` in the memory, and the places it ends at."""
+    """Repeat local search from the places ``ends`` in the memory; return where it ends."""
     size = (-1, hood.num_sites, hood.num_rows)
     strongest = max(_MIN_SHAKE, hood.num_sites * hood.num_rows // 3)
     stale = 0
     while stale < _MAX_STALE and memory.left > 0:
         best = memory.values.max()
         num_swaps = int(rng.integers(_MIN_SHAKE, strongest, endpoint=True))
-        places = hood.padded(memory.perms[ends].reshape(size))
+        places = hood.padded(memory.matchings[ends].reshape(size))
         shaken = hood.plain(hood.shaken(places, num_swaps, rng))
-        found = hill_climb(memory, shaken if hood.num_sites > 1 else shaken[:, 0], hood).ends
+        found = hill_climb(memory, shaken, hood).ends
         values = np.append(memory.values, -np.inf)
         ends = np.where(values[found] > values[ends], found, ends)
         stale = 0 if memory.values.max() > best else stale + 1
@@ -128,13 +124,13 @@ def _climb_again(
 
 
 def _climb_length(shape: tuple[int, ...]) -> int:
-    """About how many evaluations a climb takes: some n / 2 swaps, of all pairs each time."""
+    """Return about how many evaluations a climb takes: n / 2 steps that try all swaps."""
     size = max(shape[-2:])
     return max(1, int(np.prod(shape[:-1])) * size * size // 4)
 
 
 class _Relaxed:
-    """The relaxed density of a problem: its gradient, a line search, and what they cost.
+    """The gradient and line search of a relaxed density, which count their evaluations.
 
     Batches are filled up to one size, so that each function is compiled once.
     """
@@ -145,17 +141,17 @@ class _Relaxed:
         self.num_evaluations = 0
 
     def gradient(self, X: np.ndarray) -> np.ndarray:
-        """(r, ..., n, m) -> (r, ..., n, m)."""
+        """Return the gradients (r, ..., n, m) at points (r, ..., n, m)."""
         self.num_evaluations += len(X)
         found = _gradient(*self._arguments, self._filled(X))
         return np.asarray(found, dtype=np.float64)[: len(X)]
 
-    def line_search(self, X: np.ndarray, direction: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """(r, ..., n, m) -> (r,) the best of a few steps."""
+    def line_search(self, X: np.ndarray, vertices: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        """Return the best (r,) of a few steps."""
         del slopes
         self.num_evaluations += len(_STEPS) * len(X)
         sizes = _STEPS.reshape(-1, *(1 for _ in X.shape))
-        tried = self._filled(X) + sizes * self._filled(direction)
+        tried = self._filled(X) + sizes * self._filled(vertices - X)
         values = np.asarray(_density(*self._arguments, tried))[:, : len(X)]
         return _STEPS[np.argmax(np.where(np.isnan(values), -np.inf, values), axis=0)]
 

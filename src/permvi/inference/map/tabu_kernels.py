@@ -1,8 +1,8 @@
 """Compiled local search on the swap differences of quadratic problems; this imports numba.
 
-``D[i, j]`` is what swapping the columns of rows i < j adds. All of them cost O(n^3) once; after a
-swap of u and v only those with u or v in them need O(n) each, the others O(1) (Taillard 1991), so
-that a step costs O(n^2).
+``D[i, j]`` is the gain of swapping the columns of rows i < j. All gains cost O(n^3) once. After a
+swap of u and v, those with u or v cost O(n) each and the others O(1) (Taillard 1991), so a step
+costs O(n^2).
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from permvi._compiled import compiled
 def swap_difference(
     A: np.ndarray, B: np.ndarray, C: np.ndarray, perm: np.ndarray, i: int, j: int
 ) -> float:
-    """What swapping the columns of rows i and j adds to ``<A, X B X'> + <C, X>``, in O(n)."""
+    """Return the gain in ``<A, X B X'> + <C, X>`` of swapping rows i and j, in O(n)."""
     a, b = perm[i], perm[j]
     total = (A[i, i] - A[j, j]) * (B[b, b] - B[a, a]) + (A[i, j] - A[j, i]) * (B[b, a] - B[a, b])
     total += C[i, b] + C[j, a] - C[i, a] - C[j, b]
@@ -40,7 +40,7 @@ def all_differences(
 def update_differences(
     A: np.ndarray, B: np.ndarray, C: np.ndarray, perm: np.ndarray, u: int, v: int, D: np.ndarray
 ) -> None:
-    """Bring D up to date after rows u and v have swapped; ``perm`` is that after the swap."""
+    """Update D after rows u and v have swapped; ``perm`` is that after the swap."""
     pu, pv = perm[u], perm[v]
     for i in range(perm.size):
         pi = perm[i]
@@ -66,11 +66,7 @@ def swap_ascent(
     perm: np.ndarray,
     tolerance: float,
 ) -> int:
-    """Take the best allowed swap, in place, while one gains more than the tolerance.
-
-    Returns:
-        How many swaps were made.
-    """
+    """Take the best allowed swap, in place, while it gains more than the tolerance; count them."""
     n = perm.size
     D = np.zeros((n, n))
     all_differences(A, B, C, perm, D)
@@ -98,23 +94,13 @@ def tabu_search(
     tenures: np.ndarray,
     patience: int,
 ) -> tuple[np.ndarray, int]:
-    """Robust tabu search (Taillard 1991), in one pass over random tenures.
+    """Run robust tabu search (Taillard 1991), in one pass over random tenures (steps, 2).
 
     Every step takes the best allowed swap that does not bring two rows back to columns that both
-    have left lately, unless it leads to the best matching so far. A swap whose rows have stayed
-    away from its columns for longer than ``patience`` steps goes first.
-
-    Args:
-        A: (n, n).
-        B: (n, n).
-        C: (n, n).
-        allowed: (n, n) booleans.
-        perm: (n,) where to start; changed in place.
-        tenures: (steps, 2) for how many steps the two columns that are left stay forbidden.
-        patience: See above.
-
-    Returns:
-        (n,) the best permutation seen, and how many swaps were made.
+    have left recently, unless it leads to the best matching so far. The two columns that a swap
+    leaves stay forbidden for as many steps as its tenures. A swap whose rows have stayed away from
+    its columns for longer than ``patience`` steps goes first. ``perm`` changes in place; return the
+    best permutation (n,) seen, and how many swaps were made.
     """
     n = perm.size
     D = np.zeros((n, n))

@@ -24,7 +24,7 @@ from permvi.inference.method import Context, Method, MethodInfo, alike, stack
 from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.posterior import Posterior, diagnose
 from permvi.posterior.diagnostics import R_HAT_CHECK
-from permvi.problem.evaluation import as_perms, log_densities
+from permvi.problem.evaluation import evaluator
 from permvi.problem.prepare import Prepared
 
 _PROPOSALS = ("auto", "sequential", "none")
@@ -105,12 +105,7 @@ def _proposal(prepared: Prepared, context: Context) -> tuple[Proposal | None, in
         search_evaluations=0,
         max_evaluations=None if linear else _MAX_FIT_EVALUATIONS,
     )
-
-    def evaluate(choices: np.ndarray) -> np.ndarray:
-        perms = np.asarray(as_perms(choices, problem))
-        return log_densities(problem, perms)
-
-    fitted = run_discrete(problem, context.rng_key, evaluate, options=options)
+    fitted = run_discrete(problem, context.rng_key, evaluator(problem), options=options)
     return Proposal(fitted.family, _draw, _log_prob), fitted.seen.num_evaluations
 
 

@@ -13,6 +13,7 @@ from permvi.inference.mcmc.loop import DeviceRun, HostRun
 from permvi.inference.mcmc.moves import MatchingSpace, only_rows_swap, swaps_need_cycles
 from permvi.inference.mcmc.options import MCMCOptions, Plan, Proposal
 from permvi.inference.mcmc.result import MCMCResult, collect
+from permvi.inference.method import StepProgress
 from permvi.problem.problem import Problem
 
 
@@ -77,8 +78,6 @@ def _solve(
     return np.where(found < m, found, -1).astype(np.int64)
 
 
-Progress = Callable[[int, int], None]
-
 _NUM_CHUNKS = 10
 # So cold that chains only go uphill.
 _UPHILL = 1e12
@@ -89,7 +88,7 @@ def run_mcmc(
     rng_key: jax.Array,
     options: MCMCOptions | None = None,
     proposal: Proposal | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> MCMCResult:
     """Draw matchings of a problem by Metropolis-Hastings chains.
 
@@ -122,7 +121,7 @@ def run_mcmc_batch(
     rng_key: jax.Array,
     options: MCMCOptions | None = None,
     proposal: Proposal | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> list[MCMCResult]:
     """Draw matchings of many problems of one shape at once; their densities are JAX functions.
 
@@ -148,7 +147,7 @@ def _run(
     rng_key: jax.Array,
     options: MCMCOptions | None,
     proposal: Proposal | None,
-    on_progress: Progress | None,
+    on_progress: StepProgress | None,
 ) -> list[MCMCResult]:
     """Chains of as many problems as there are spaces, from starting points to results."""
     options = options or MCMCOptions()
@@ -234,7 +233,7 @@ def _chunk_length(plan: Plan) -> int:
 
 
 def _in_chunks(
-    run: Run, plan: Plan, sweep_length: int, on_progress: Progress | None
+    run: Run, plan: Plan, sweep_length: int, on_progress: StepProgress | None
 ) -> tuple[Records, bool]:
     """The records of a run, and whether it was interrupted."""
     length = _chunk_length(plan)

@@ -1,8 +1,7 @@
-"""Method "naive": independent rows, rounded to permutations; the baseline to be beaten.
+"""Method "naive": independent rows, rounded to permutations, as a baseline.
 
-What a posterior holds are the rounded draws, whose marginals sum to one in rows and columns. The
-marginals of the rows themselves are ``diagnostics.extras["row_marginals"]``; their columns need not
-sum to one.
+The posterior holds the rounded draws, whose marginals sum to one in rows and columns. The marginals
+of the rows are ``diagnostics.extras["row_marginals"]``; their columns need not sum to one.
 """
 
 import dataclasses
@@ -11,21 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from permvi.inference.gumbel_sinkhorn import PathwiseResult, refuse_infinite, stack_problems
-from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
+from permvi.inference.method import Context, Method, MethodInfo, alike, option_names
 from permvi.inference.naive.rows import (
     NaiveOptions,
     draw_categorical_rows,
     draw_partial_rows,
     fit_naive,
 )
+from permvi.inference.pathwise import pathwise_result, refuse_infinite, stack_problems
 from permvi.inference.vi.method import posterior_of
-from permvi.inference.vi.prepare import RelaxedProblem, prepare
 from permvi.posterior import Posterior
 from permvi.problem.prepare import Prepared
 from permvi.problem.unmatched import grounded
 
-_REASON = "rows are independent in this family: nothing keeps two of them from one column"
+_REASON = "rows are independent in this family: two of them may take the same column"
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
@@ -61,45 +59,24 @@ def _linear(prepared: Prepared, context: Context) -> Posterior:
         ]
     draws = np.stack([perms for perms, _ in drawn], axis=1)
     rows = np.stack([probs for _, probs in drawn])
-    frequencies = np.stack([(draws == j).mean(axis=0) for j in range(shape[2])], axis=-1)
-    if problem.num_sites == 1:
-        draws, frequencies = draws[:, 0], frequencies[0]
-    result = PathwiseResult(
-        draws=draws,
-        marginals=frequencies[None],
-        elbo_trace=None,
-        best_restart=0,
-        converged=True,
-        num_evaluations=0,
-        params=tables,
-    )
+    result = pathwise_result(draws[None], problem, params=tables)
     return _with_rows(prepared, result, rows)
 
 
 def _general(batch: Sequence[Prepared], context: Context) -> list[Posterior]:
     options = NaiveOptions(**context.options)
     results, rows = fit_naive(
-        _stacked(batch, context.method),
-        context.rng_key,
-        options,
-        context.step,
+        stack_problems(batch, context.method), context.rng_key, options, context.step
     )
     for result in results:
         refuse_infinite(np.asarray(result.elbo_trace), context.method)
     return [_with_rows(*each) for each in zip(batch, results, rows, strict=True)]
 
 
-def _stacked(batch: Sequence[Prepared], method: str) -> RelaxedProblem:
-    if not batch[0].problem.latents:
-        return stack_problems(batch, method)
-    # Any family that takes masks: they all see the same square problem.
-    return prepare(stack([prepared.problem for prepared in batch]), "rounding")
-
-
 def _with_rows(prepared: Prepared, result: Any, rows: np.ndarray) -> Posterior:
-    """The posterior of the draws, with the marginals (S, n, m) of the rows.
+    """Return the posterior of the draws, with the marginals (S, n, m) of the rows.
 
-    Only a search that has found the whole posterior can make it trusted.
+    The verdict is "trust" only if a search has found the whole posterior.
     """
     posterior = posterior_of(prepared, result)
     found = posterior.diagnostics
@@ -131,5 +108,5 @@ METHODS = {
         run=run,
         run_many=run_many,
         latents=True,
-    ),
+    )
 }

@@ -1,4 +1,4 @@
-"""The law of a fitted Plackett-Luce model: exact probabilities and exact draws."""
+"""Method "plackett_luce": a Plackett-Luce model with exact probabilities and exact draws."""
 
 import dataclasses
 import heapq
@@ -14,18 +14,17 @@ from permvi.inference.plackett_luce.target import TargetOptions, fit_target
 from permvi.inference.verdict.audit import audited_draws
 from permvi.posterior import Posterior
 from permvi.posterior.laws import register_law
-from permvi.problem.evaluation import as_perms, log_densities
+from permvi.problem.evaluation import evaluator
 from permvi.problem.prepare import Prepared
 
 
 @register_law
 class PlackettLuceLaw:
-    """A Plackett-Luce model of the items that are not known.
+    """A Plackett-Luce model of the rows and columns of no known pair.
 
     Args:
-        log_worths: One for each row or each column of no known pair, in their order.
-        items: "rows" (the columns of no known pair are places, in their order) or "columns" (the
-            rows are).
+        log_worths: One for each row or each column, in their order.
+        items: "rows" (columns are places, in their order) or "columns" (rows are).
         known: (n,) known columns, -1 where unknown.
         num_cols: m.
     """
@@ -49,26 +48,26 @@ class PlackettLuceLaw:
         return
 
     def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """Exact independent draws, by sorting noisy log worths."""
+        """Draw independently and exactly, by sorting noisy log worths."""
         noisy = self.log_worths + rng.gumbel(size=(num, len(self.log_worths)))
         return self._matchings(np.argsort(-noisy, axis=1)[:, : self._num_places])
 
     def log_prob(self, perms: np.ndarray) -> np.ndarray:
-        """Exact log probabilities, -inf for what is impossible or breaks a known pair."""
+        """Return exact log probabilities, -inf for impossible matchings."""
         flat = perms.reshape(-1, perms.shape[-1])
         orders = self._orders(flat)
-        # What is no ordering leads to other matchings, or to none.
+        # What is not an ordering leads to another matching, or to none.
         valid = (orders >= 0).all(axis=1) & (self._matchings(orders) == flat).all(axis=1)
         found = np.full(len(flat), -np.inf)
         found[valid] = self._log_probs(orders[valid])
         return found.reshape(perms.shape[:-1])
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k most probable, exactly: from the order of worths outwards.
+        """Return the k most probable matchings, exactly, with their probabilities.
 
-        Two neighbours in the wrong order become more probable when they are swapped, and so does
-        the last place when a better item that is not listed gets it. So every ordering but the best
-        one has a more probable one a step away, and a best-first search meets them in order.
+        An ordering becomes more probable if two neighbours in the wrong order are swapped, or if a
+        better item that is not listed takes the last place. So every ordering but the best has a
+        more probable one a step away, and a best-first search meets them in order.
         """
         best = np.argsort(-self.log_worths, kind="stable")
         start = tuple(best.tolist())
@@ -87,7 +86,7 @@ class PlackettLuceLaw:
         return self._matchings(orders), np.exp(self._log_probs(orders))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The parameters."""
+        """Return the parameters by name."""
         return {
             "log_worths": self.log_worths,
             "items": np.array(self.items),
@@ -97,7 +96,7 @@ class PlackettLuceLaw:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The law that ``to_arrays`` described."""
+        """Return the law that ``to_arrays`` described."""
         return cls(
             arrays["log_worths"],
             str(arrays["items"]),
@@ -106,9 +105,9 @@ class PlackettLuceLaw:
         )
 
     def _log_probs(self, orders: np.ndarray) -> np.ndarray:
-        """(num, k) orderings -> (num,), in float64."""
+        """Return log probabilities (num,) of orderings (num, k), in float64."""
         num, k = orders.shape
-        # Items that are not listed come last, in any order: only their sum matters.
+        # Only the sum over the items that are not listed matters.
         place = np.full((num, len(self.log_worths)), k)
         np.put_along_axis(place, orders, np.arange(k)[None], axis=1)
         values = self.log_worths[np.argsort(place, axis=1, kind="stable")]
@@ -116,7 +115,7 @@ class PlackettLuceLaw:
         return (values - left)[:, :k].sum(axis=1)
 
     def _matchings(self, orders: np.ndarray) -> np.ndarray:
-        """(num, k) orderings of free items -> (num, n) matchings with the known pairs."""
+        """Return the matchings (num, n), with the known pairs, of orderings (num, k)."""
         perms = np.tile(self.known, (len(orders), 1))
         if self.items == "columns":
             perms[:, self._rows] = self._cols[orders]
@@ -125,8 +124,8 @@ class PlackettLuceLaw:
         return perms
 
     def _orders(self, perms: np.ndarray) -> np.ndarray:
-        """(num, n) matchings -> (num, k) orderings of free items, -1 where there is no item."""
-        # One more column, which -1 finds from behind.
+        """Return the orderings (num, k) of matchings (num, n), -1 where there is no item."""
+        # -1 indexes one more column at the end.
         if self.items == "columns":
             item = np.full(self.num_cols + 1, -1)
             item[self._cols] = np.arange(len(self._cols))
@@ -141,7 +140,7 @@ class PlackettLuceLaw:
         return order[: self._num_places]
 
     def _around(self, order: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Orderings with two neighbours swapped, or with another item in the last place."""
+        """Return orderings with two neighbours swapped, or another item in the last place."""
         k, found = self._num_places, []
         pairs = [(t, t + 1) for t in range(k - 1)] + [(k - 1, u) for u in range(k, len(order))]
         for t, u in pairs:
@@ -158,23 +157,19 @@ _ADVICE = "try method='sequential' or 'exact'"
 def run(prepared: Prepared, context: Context) -> Posterior:
     """Fit one problem.
 
-    Options are those of `TargetOptions`, and ``num_draws``: how many draws the marginals are taken
-    from. ``diagnostics.extras`` has the log worths and the discrete ELBO. The bound on the evidence
-    is not that but what the search behind the verdict has found, which is closer.
+    Options are those of `TargetOptions`, and ``num_draws``, the draws that give the marginals.
+    ``diagnostics.extras`` has the log worths and the discrete ELBO. The bound on the evidence comes
+    from the search behind the verdict, which is closer.
     """
     options = dict(context.options)
     num_draws = whole("num_draws", options.pop("num_draws", _NUM_DRAWS))
     problem = prepared.problem
-
-    def evaluate(choices: np.ndarray) -> np.ndarray:
-        return log_densities(problem, np.asarray(as_perms(choices, problem)))
-
     fitted = fit_target(
         problem,
         context.rng_key,
         TargetOptions(**options),
-        None if problem.traceable else evaluate,
-        lambda step, total: context.progress(context.method, step, total),
+        None if problem.traceable else evaluator(problem),
+        context.step,
     )
     law, inner = (
         PlackettLuceLaw(fitted.log_worths, fitted.items, known=known, num_cols=num_cols)
@@ -196,7 +191,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 
 def _known(prepared: Prepared) -> np.ndarray:
-    """(n,) the columns of the pairs that were taken out, -1 for other rows."""
+    """Return the columns (n,) of known pairs, -1 for other rows."""
     nothing = np.full(prepared.model.shape[0], -1)
     return nothing if prepared.reduction is None else np.asarray(prepared.reduction.settled)
 
@@ -215,5 +210,5 @@ METHODS = {
         options=(*(field.name for field in dataclasses.fields(TargetOptions)), "num_draws"),
         run=run,
         sites=False,
-    ),
+    )
 }

@@ -1,13 +1,13 @@
 r"""Maximum likelihood of a Plackett-Luce model from complete or partial rankings.
 
-A ranking is a sequence of choices: its first item was taken from all that were there, its second
-one from what was left, and so on. With :math:`A_{kt}` what was left at choice t of ranking k,
+A ranking is a sequence of choices: its first item was chosen from all items, its second one from
+the rest, and so on. With :math:`A_{kt}` the items left at choice t of ranking k,
 
 .. math:: \ell(\theta) = \sum_k w_k \sum_t \Big[ \theta_{\sigma_{kt}}
           - \log \sum_{i \in A_{kt}} e^{\theta_i} \Big],
 
-which is concave. Its maximum exists and is unique (up to a constant) exactly if the graph "i was
-preferred to j at least once" is strongly connected (Hunter 2004, assumption 1).
+which is concave. Its maximum exists and is unique (up to a constant) exactly if the graph with an
+edge from i to j where i was preferred to j is strongly connected (Hunter 2004, assumption 1).
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -22,8 +22,8 @@ from permvi._checks import one_of, whole
 Unranked = Literal["absent", "below"]
 
 _MAX_STEPS = 10_000
-# The largest slope that counts as none, per unit of weight: an item's expected number of wins is
-# right to so many parts of all choices.
+# The largest slope, per unit of weight, at which the fit has converged: the error of an item's
+# expected number of wins, as a share of all choices.
 _TOLERANCE = 1e-6
 
 
@@ -32,7 +32,7 @@ class RankingsFit(NamedTuple):
 
     Attributes:
         log_worths: (n,) the log worths, with mean zero.
-        log_likelihood: Of all rankings, weighted.
+        log_likelihood: The weighted log likelihood of all rankings.
         converged: Whether the gradient vanishes, to 1e-6 of the total weight.
         num_steps: Steps of the optimiser.
     """
@@ -44,17 +44,11 @@ class RankingsFit(NamedTuple):
 
 
 class _Choices(NamedTuple):
-    """Rankings as choices.
+    """Rankings as choices."""
 
-    Attributes:
-        items: (K, L) everything that was there in each ranking, the listed items first and in their
-            order, then those below all of them; n stands for nothing.
-        weights: (K, L) of each choice, zero where none was made.
-        num_items: n.
-    """
-
+    # (K, L) the items of each ranking: the listed ones in order, then those below all; n is none.
     items: np.ndarray
-    weights: np.ndarray
+    weights: np.ndarray  # (K, L) of each choice, zero where none was made
     num_items: int
 
 
@@ -65,24 +59,24 @@ def fit_rankings(
     num_items: int | None = None,
     unranked: Unranked = "absent",
 ) -> RankingsFit:
-    """The Plackett-Luce model of largest likelihood, by L-BFGS in float64.
+    """Fit a Plackett-Luce model by maximum likelihood, with L-BFGS in float64.
 
-    Costs O(K L) per step. Choose it where items have one strength each; a Mallows model
+    A step costs O(K L). In this model every item has a strength; a Mallows model
     (`permvi.inference.mallows.fit_rankings`) has one consensus and one dispersion instead.
 
     Args:
-        rankings: (K, L) integers: items, the best one first. Rankings that list fewer than L items
-            are filled up with -1 at their ends.
+        rankings: (K, L) integers: items, the best one first, with -1 at the end of rankings that
+            list fewer than L items.
         weights: (K,) how often each ranking counts; once by default.
         num_items: n, for items from 0 to n - 1; the largest item listed plus one by default.
         unranked: What it means if a ranking does not list an item: "absent" (it did not take part)
             or "below" (it took part and came after all that are listed: top-k lists).
 
     Returns:
-        The fit; ``log_worths`` go into `permvi.distributions.PlackettLuce`.
+        The fit; pass ``log_worths`` to `permvi.distributions.PlackettLuce`.
 
     Raises:
-        ValueError: Something is no ranking, or the rankings do not determine all worths: some
+        ValueError: Something is not a ranking, or the rankings do not determine all worths: some
             group of items always (or never) came before the others.
 
     References:
@@ -151,11 +145,11 @@ def _as_choices(
     each = _as_weights(weights, len(lists))
     items = np.where(listed, lists, n)
     if unranked == "below":
-        # Those that are not listed, in any order, and then what fills up.
+        # The items that are not listed, in any order, then padding.
         others = np.sort(np.where(counts == 0, np.arange(n), n), axis=1)
         items = np.concatenate([items, others], axis=1)
     made = np.pad(listed, ((0, 0), (0, items.shape[1] - listed.shape[1])))
-    # In the order of places, with nothing at the end.
+    # In the order of places, padding at the end.
     order = np.argsort(items == n, axis=1, kind="stable")
     items, made = np.take_along_axis(items, order, 1), np.take_along_axis(made, order, 1)
     counted = each > 0
@@ -174,7 +168,7 @@ def _as_weights(weights: ArrayLike | None, num: int) -> np.ndarray:
 
 
 def _check_connected(choices: _Choices) -> None:
-    """Refuse rankings by which a group of items can be moved away from the others."""
+    """Raise ``ValueError`` if a group of items always or never came before the others."""
     items, weights, n = choices
     preferred = np.zeros((n + 1, n + 1), bool)
     for t in range(items.shape[1] - 1):

@@ -1,19 +1,16 @@
 r"""A Plackett-Luce model fitted to a density over matchings.
 
-The exact discrete ELBO :math:`E_q[\log p(\sigma) - \log q(\sigma)]` is climbed with score-function
-gradients, with the mean over the other draws of a step as baseline (Williams 1992; Kool et al.
-2019):
+The exact discrete ELBO :math:`E_q[\log p(\sigma) - \log q(\sigma)]` is maximised with
+score-function gradients and a leave-one-out baseline (Williams 1992; Kool et al. 2019):
 
 .. math:: \frac{1}{S - 1} \sum_s (r_s - \bar r) \nabla \log q(\sigma_s), \qquad
           r = \log p - \log q.
 
-Nothing is relaxed, so the density need not be differentiable. It must be positive everywhere, as
-the model is.
+The density need not be differentiable. It must be positive everywhere, as the model is.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -22,19 +19,18 @@ import numpy as np
 import optax
 from jax import lax
 
-from permvi._checks import one_of, whole
+from permvi._checks import one_of, positive_number, whole
 from permvi.distributions import PlackettLuce
-from permvi.problem.evaluation import log_density
+from permvi.inference.method import StepProgress
+from permvi.inference.optimise import host_scan, optimise
+from permvi.problem.evaluation import Evaluate, log_density
 from permvi.problem.problem import Problem
 
 Items = Literal["rows", "columns"]
-Progress = Callable[[int, int], None]
-# The choices (num, 1, n) of one step -> their log densities (num,), on the host.
-HostDensity = Callable[[np.ndarray], np.ndarray]
 
 # Steps between two reports of progress.
 _CHUNK = 50
-# The share of the steps, at the end, whose ELBOs are averaged.
+# The share of the steps at the end whose ELBOs are averaged.
 _TAIL = 0.1
 
 
@@ -44,11 +40,11 @@ class TargetOptions:
 
     Attributes:
         items: Which side has worths: "rows" (columns are places), "columns" (rows are places), or
-            "auto". That is the larger side, whose surplus stays unmatched; both are tried where
-            there is none, and the fit of larger ELBO is kept.
+            "auto": the larger side, whose surplus stays unmatched. If both are equal, both are
+            tried and the fit of larger ELBO is kept.
         num_steps: Steps.
         num_samples: Draws per step, at least 2.
-        learning_rate: Of Adam, falling to zero like a cosine.
+        learning_rate: The learning rate of Adam, which falls to zero on half a cosine.
     """
 
     items: Literal["auto", "rows", "columns"] = "auto"
@@ -59,10 +55,8 @@ class TargetOptions:
     def __post_init__(self) -> None:
         one_of("items", self.items, ("auto", *get_args(Items)))
         whole("num_steps", self.num_steps)
-        if whole("num_samples", self.num_samples) < 2:
-            raise ValueError(f"num_samples must be at least 2, got {self.num_samples}.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate!r}.")
+        whole("num_samples", self.num_samples, least=2)
+        positive_number("learning_rate", self.learning_rate)
 
 
 class TargetFit(NamedTuple):
@@ -70,9 +64,8 @@ class TargetFit(NamedTuple):
 
     Attributes:
         log_worths: (n,) or (m,) the log worths, with mean zero.
-        items: Which side they belong to.
-        elbo: The discrete ELBO at the end, a lower bound on the log evidence up to Monte Carlo
-            error.
+        items: The side that has worths.
+        elbo: The discrete ELBO at the end, up to Monte Carlo error a bound on the log evidence.
         elbo_trace: (steps,) means over the draws of each step.
         num_evaluations: How many densities were evaluated.
     """
@@ -84,7 +77,7 @@ class TargetFit(NamedTuple):
     num_evaluations: int
 
 
-class _State(NamedTuple):
+class _Fit(NamedTuple):
     log_worths: jax.Array
     optimiser: Any
 
@@ -93,15 +86,15 @@ def fit_target(
     problem: Problem,
     rng_key: jax.Array,
     options: TargetOptions | None = None,
-    evaluate: HostDensity | None = None,
-    on_progress: Progress | None = None,
+    evaluate: Evaluate | None = None,
+    on_progress: StepProgress | None = None,
 ) -> TargetFit:
-    """The Plackett-Luce model of largest ELBO, as far as stochastic gradients find it.
+    """Fit a Plackett-Luce model to a density by maximising the ELBO.
 
-    Costs ``num_steps * num_samples`` log densities for each side that is tried.
+    It costs ``num_steps * num_samples`` log densities for each side that is tried.
 
     Args:
-        problem: Of one site, without mask, unmatched items beyond a surplus and other latents.
+        problem: One site, without mask, unmatched items beyond a surplus and other latents.
         rng_key: A JAX random key.
         options: Settings.
         evaluate: The density on the host, for problems that are not traceable.
@@ -127,7 +120,7 @@ def fit_target(
 
 
 def as_choices(values: jax.Array, items: Items, shape: tuple[int, int]) -> jax.Array:
-    """Orderings (num, k) of items as choices (num, 1, n) of rows, m for unmatched."""
+    """Return orderings (num, k) of items as choices (num, 1, n) of rows, m for unmatched."""
     n, m = shape
     if items == "columns":
         return values[:, None, :]
@@ -141,34 +134,31 @@ def _fit(
     items: Items,
     rng_key: jax.Array,
     options: TargetOptions,
-    evaluate: HostDensity | None,
-    on_progress: Progress | None,
+    evaluate: Evaluate | None,
+    on_progress: StepProgress | None,
 ) -> TargetFit:
     log_worths = jnp.zeros(max(problem.shape))
-    state = _State(log_worths, _OPTIMISER.init(log_worths))
     keys = jax.random.split(rng_key, options.num_steps)
     schedule = optax.cosine_decay_schedule(options.learning_rate, options.num_steps)
     rates = schedule(jnp.arange(options.num_steps)).astype(log_worths.dtype)
-    parts, lowest = [], np.inf
-    for start in range(0, options.num_steps, _CHUNK):
-        chunk = keys[start : start + _CHUNK], rates[start : start + _CHUNK]
+
+    def advance(state: _Fit, start: int, stop: int) -> Any:
+        chunk = keys[start:stop], rates[start:stop]
         if evaluate is None:
-            state, elbos, least = _advance(problem, state, *chunk, items, options.num_samples)
-        else:
-            state, elbos, least = _advance_on_host(
-                problem, state, *chunk, items, options.num_samples, evaluate
-            )
-        parts.append(np.asarray(elbos, np.float64))
-        lowest = min(lowest, float(least))
-        if on_progress is not None:
-            on_progress(min(start + _CHUNK, options.num_steps), options.num_steps)
-    if lowest == -np.inf:
+            return _advance(problem, state, chunk, items, options.num_samples)
+        density = lambda choices: evaluate(np.asarray(choices))  # noqa: E731
+        inputs = zip(*chunk, strict=True)
+        return _steps(host_scan, density, problem.shape, state, inputs, items, options.num_samples)
+
+    state = _Fit(log_worths, _OPTIMISER.init(log_worths))
+    fit = optimise(advance, state, options.num_steps, _CHUNK, on_progress, report_elbo=False)
+    if min(float(lowest.min()) for _, lowest in fit.outputs) == -np.inf:
         raise ValueError(
             "the log density must be finite for all matchings of a Plackett-Luce fit, got -inf for "
             "some; try method='sequential'."
         )
-    trace = np.concatenate(parts)
-    worths = np.asarray(state.log_worths, np.float64)
+    trace = np.asarray(fit.elbo_trace, np.float64)
+    worths = np.asarray(fit.state.log_worths, np.float64)
     tail = trace[-max(1, int(_TAIL * len(trace))) :]
     spent = options.num_steps * options.num_samples
     return TargetFit(worths - worths.mean(), items, float(tail.mean()), trace, spent)
@@ -177,58 +167,44 @@ def _fit(
 _OPTIMISER = optax.scale_by_adam(b1=0.9, b2=0.99)
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5))
-def _advance(
-    problem: Problem,
-    state: _State,
-    keys: jax.Array,
-    rates: jax.Array,
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _advance(problem: Problem, state: _Fit, inputs: Any, items: Items, num_samples: int) -> Any:
+    density = functools.partial(log_density, problem)
+    return _steps(lax.scan, density, problem.shape, state, inputs, items, num_samples)
+
+
+def _steps(
+    scan: Any,
+    density: Any,
+    shape: tuple[int, int],
+    state: _Fit,
+    inputs: Any,
     items: Items,
     num_samples: int,
-) -> tuple[_State, jax.Array, jax.Array]:
-    """A step for each key: the state, the ELBOs (steps,) and the least density seen."""
+) -> Any:
+    """Take a step for each key and rate; return ELBOs and the least log densities by step."""
 
-    def step(state: _State, inputs: tuple[jax.Array, jax.Array]) -> tuple[_State, Any]:
+    def step(state: _Fit, inputs: tuple[jax.Array, jax.Array]) -> tuple[_Fit, Any]:
         key, rate = inputs
-        values = _draw(state, key, min(problem.shape), num_samples)
-        log_p = log_density(problem, as_choices(values, items, problem.shape))
-        state, elbo = _update(state, values, log_p.astype(state.log_worths.dtype), rate)
+        values = _draw(state, key, min(shape), num_samples)
+        found = density(as_choices(values, items, shape))
+        log_p = jnp.asarray(found, state.log_worths.dtype)
+        state, elbo = _update(state, values, log_p, rate)
         return state, (elbo, log_p.min())
 
-    state, (elbos, least) = lax.scan(step, state, (keys, rates))
-    return state, elbos, least.min()
-
-
-def _advance_on_host(
-    problem: Problem,
-    state: _State,
-    keys: jax.Array,
-    rates: jax.Array,
-    items: Items,
-    num_samples: int,
-    evaluate: HostDensity,
-) -> tuple[_State, np.ndarray, float]:
-    """The same for a density on the host."""
-    elbos, least = [], np.inf
-    for key, rate in zip(keys, rates, strict=True):
-        values = _draw(state, key, min(problem.shape), num_samples)
-        log_p = evaluate(np.asarray(as_choices(values, items, problem.shape)))
-        least = min(least, float(log_p.min()))
-        state, elbo = _update(state, values, jnp.asarray(log_p, state.log_worths.dtype), rate)
-        elbos.append(float(elbo))
-    return state, np.array(elbos), least
+    return scan(step, state, inputs)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def _draw(state: _State, rng_key: jax.Array, num_places: int, num_samples: int) -> jax.Array:
+def _draw(state: _Fit, rng_key: jax.Array, num_places: int, num_samples: int) -> jax.Array:
     return PlackettLuce(state.log_worths, num_places).sample(rng_key, (num_samples,))
 
 
 @jax.jit
 def _update(
-    state: _State, values: jax.Array, log_p: jax.Array, rate: jax.Array
-) -> tuple[_State, jax.Array]:
-    """One step of Adam along the score-function gradient, and the ELBO of its draws."""
+    state: _Fit, values: jax.Array, log_p: jax.Array, rate: jax.Array
+) -> tuple[_Fit, jax.Array]:
+    """Take a step of Adam along the score-function gradient; return the ELBO of its draws too."""
 
     def log_q(log_worths: jax.Array) -> jax.Array:
         return PlackettLuce(log_worths, values.shape[1]).log_prob(values)
@@ -237,4 +213,4 @@ def _update(
     r = log_p - log_probs
     (ascent,) = pull_back((r - r.mean()) / (len(values) - 1))
     direction, optimiser = _OPTIMISER.update(ascent, state.optimiser)
-    return _State(state.log_worths + rate * direction, optimiser), r.mean()
+    return _Fit(state.log_worths + rate * direction, optimiser), r.mean()

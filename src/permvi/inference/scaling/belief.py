@@ -42,7 +42,7 @@ class BeliefResult(NamedTuple):
     converged: jax.Array
 
 
-class _State(NamedTuple):
+class _Messages(NamedTuple):
     u: jax.Array
     v: jax.Array
     beliefs: jax.Array
@@ -86,22 +86,22 @@ def propagate_beliefs(
 def _propagate(
     scores: jax.Array, damping: jax.Array, tol: jax.Array, max_steps: jax.Array
 ) -> BeliefResult:
-    def unfinished(state: _State) -> jax.Array:
+    def unfinished(state: _Messages) -> jax.Array:
         settled = (state.change <= tol) & (state.error <= tol)
         return (state.steps < max_steps) & ~settled
 
-    def step(state: _State) -> _State:
+    def step(state: _Messages) -> _Messages:
         u = damping * state.u + (1 - damping) * _message(scores + state.v, axis=1)
         v = damping * state.v + (1 - damping) * _message(scores + u, axis=0)
         beliefs = jax.nn.sigmoid(scores + u + v)
         change = jnp.max(jnp.abs(beliefs - state.beliefs))
         sums = (jnp.sum(beliefs, axis) for axis in (0, 1))
         error = functools.reduce(jnp.maximum, (jnp.max(jnp.abs(each - 1)) for each in sums))
-        return _State(u, v, beliefs, change, error, state.steps + 1)
+        return _Messages(u, v, beliefs, change, error, state.steps + 1)
 
     zeros, far = jnp.zeros_like(scores), jnp.full((), jnp.inf, scores.dtype)
     end: Any = lax.while_loop(
-        unfinished, step, _State(zeros, zeros, zeros, far, far, jnp.zeros((), int))
+        unfinished, step, _Messages(zeros, zeros, zeros, far, far, jnp.zeros((), int))
     )
     converged = (end.change <= tol) & (end.error <= tol)
     return BeliefResult(scores + end.u + end.v, end.error, end.steps, converged)

@@ -134,7 +134,7 @@ class _Walk:
         pairs = problem.pairs_of(start)
         holder = np.full(m, -1)
         holder[start[start >= 0]] = np.flatnonzero(start >= 0)
-        state = _State(np.where(start < 0, E + np.arange(n), pairs), holder, rng)
+        state = _ChainState(np.where(start < 0, E + np.arange(n), pairs), holder, rng)
         means, draws = np.zeros((_NUM_BATCHES, E + n)), [start]
         try:
             share, cost = self._pace(state, num_steps)
@@ -153,7 +153,7 @@ class _Walk:
             return self._unfinished(np.array(draws), state.num_steps)
         return _Chain(means, np.stack(draws[1:]), state.num_steps, finished=True)
 
-    def _pace(self, state: "_State", num_steps: int) -> tuple[float, float]:
+    def _pace(self, state: "_ChainState", num_steps: int) -> tuple[float, float]:
         """The share of closed worms that takes half of the steps, and the steps per worm."""
         if not self._may_be_open:
             return 1.0, self._cost(state, 1.0, _PILOT_WORMS, num_steps)
@@ -162,19 +162,19 @@ class _Walk:
         share = opened / (opened + closed)
         return share, share * closed + (1.0 - share) * opened
 
-    def _cost(self, state: "_State", share: float, num_worms: int, limit: int) -> float:
+    def _cost(self, state: "_ChainState", share: float, num_worms: int, limit: int) -> float:
         """Steps per worm; those that do not start count as one."""
         before = state.num_steps
         self._worms(state, share, num_worms, _PATIENCE * limit)
         return 1.0 + (state.num_steps - before) / num_worms
 
-    def _worms(self, state: "_State", share: float, num_worms: int, limit: int) -> np.ndarray:
+    def _worms(self, state: "_ChainState", share: float, num_worms: int, limit: int) -> np.ndarray:
         """Run worms and return how often each choice was seen after one."""
         # Only now: this loads numba.
-        from permvi.inference.sparse.worm_kernels import run_worms
+        from permvi.inference.sparse.worm_kernels import worm_steps
 
         counts = np.zeros(len(self._problem.scores) + len(state.choice))
-        done, steps = run_worms(
+        done, steps = worm_steps(
             *self._arrays, share, state.choice, state.holder, counts, num_worms, limit, state.rng
         )
         state.num_steps += steps
@@ -195,7 +195,7 @@ class _LostError(Exception):
 
 
 @dataclasses.dataclass
-class _State:
+class _ChainState:
     """Where a chain is; the compiled loop changes the arrays in place."""
 
     choice: np.ndarray

@@ -99,7 +99,7 @@ def _choose_held(
 
 
 @compiled()
-def run_worms(
+def worm_steps(
     ends: np.ndarray,
     cols: np.ndarray,
     sums: np.ndarray,

@@ -1,1 +1,1 @@
-"""How far an answer can be trusted: a search that knows nothing of the fit, and the verdict."""
+"""How far an answer can be trusted: a search that is independent of the fit, and the verdict."""

@@ -1,7 +1,7 @@
-"""The verdict on draws or marginals of an approximation: a comparison with what a search has found.
+"""The verdict on approximate draws or marginals, by comparison with an independent search.
 
-Where the search is closed (see `coverage`), its weighted matchings are practically the posterior,
-and the distance to them decides. Elsewhere the other signals do, and weighting can only warn.
+If the search is closed (see `coverage`), its weighted matchings are practically the posterior, and
+the distance to them decides. Otherwise the other signals decide, and weighting can only warn.
 """
 
 import dataclasses
@@ -24,14 +24,14 @@ def audited_draws(
     advice: str,
     signals: Mapping[str, Any],
 ) -> Posterior:
-    """A posterior of draws with its diagnostics, the mode found and a bound on the evidence.
+    """Add diagnostics, the mode found and a bound on the evidence to a posterior of draws.
 
     Args:
-        prepared: The prepared, without other latents.
+        prepared: The prepared model, without other latents.
         posterior: The posterior of the draws.
         draws: (num, n') or (num, S, n') the draws in the reduced problem.
-        advice: What to try where the fit is wrong.
-        signals: What else is known of the fit, see `diagnose`.
+        advice: What to try if the fit is wrong.
+        signals: Other signals of the fit, see `diagnose`.
     """
     coverage = examine(prepared.problem, draws)
     signals = {
@@ -40,7 +40,7 @@ def audited_draws(
         "evidence_gap": coverage.evidence_gap,
     }
     labels = prepared.labels[0]
-    # Draws that are all impossible have nothing to be weighted by.
+    # Draws that are all impossible have no weights.
     if coverage.log_evidence_bound == -np.inf:
         found = diagnose(row_labels=labels, advice=advice, **signals)
         return dataclasses.replace(posterior, diagnostics=found)
@@ -68,14 +68,14 @@ def audited(
     advice: str,
     max_evaluations: int | None = None,
 ) -> Posterior:
-    """A posterior whose marginals are no frequencies, with a verdict if a search can give one.
+    """Judge a posterior whose marginals are not frequencies of draws, if the search is closed.
 
     Args:
-        prepared: The prepared, without other latents.
-        posterior: With diagnostics that stay as they are if the search is not closed.
+        prepared: The prepared model, without other latents.
+        posterior: A posterior that keeps its diagnostics if the search is not closed.
         start: (n',) or (S, n') a probable matching of the reduced problem.
-        advice: What to try where the marginals are wrong.
-        max_evaluations: As for `examine`.
+        advice: What to try if the marginals are wrong.
+        max_evaluations: See `examine`.
     """
     if max_evaluations is not None and max_evaluations < 1:
         return posterior
@@ -95,7 +95,7 @@ def audited(
 
 
 def _bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.ndarray:
-    """(n,) or (S, n) total variation to the weighted matchings of a search."""
+    """Return the total variation (n,) or (S, n) to the weighted matchings of a search."""
     weighted = Posterior.from_draws(
         prepared.restore(coverage.perms), coverage.log_densities, shape=posterior.shape
     )
@@ -108,7 +108,7 @@ def _bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.nd
 
 
 def _noise(p: np.ndarray, num_draws: int) -> np.ndarray:
-    r"""(..., n) the mean total variation between p and frequencies in so many draws of it.
+    r"""Return the mean total variation (..., n) between p and the frequencies of its draws.
 
     :math:`\sum_j \sqrt{p_j (1 - p_j) / (2 \pi N)}`.
     """
@@ -116,7 +116,7 @@ def _noise(p: np.ndarray, num_draws: int) -> np.ndarray:
 
 
 def beyond_noise(a: np.ndarray, b: np.ndarray, num_draws: int) -> np.ndarray:
-    """(..., n) total variation of two frequencies in ``num_draws`` each, less what chance does."""
+    """Return the total variation (..., n) of frequencies of two sets of draws beyond chance."""
     unmatched = [np.clip(1.0 - part.sum(axis=-1), 0.0, 1.0) for part in (a, b)]
     distance = metrics.total_variation_per_row(a, b, *unmatched)
     return np.maximum(distance - np.sqrt(2) * _noise((a + b) / 2, num_draws), 0.0)
@@ -125,7 +125,7 @@ def beyond_noise(a: np.ndarray, b: np.ndarray, num_draws: int) -> np.ndarray:
 def _warned(
     found: Diagnostics, by_row: np.ndarray, row_labels: Sequence[str] | None, advice: str
 ) -> Diagnostics:
-    """The diagnostics with what weighting the draws would change, and a verdict no better."""
+    """Add how much weighting the draws changes the marginals, and make the verdict no better."""
     largest = float(by_row.max())
     if largest <= DISAGREEMENT_CHECK:
         return found
@@ -137,7 +137,5 @@ def _warned(
         f"family does not fit the posterior; {advice}"
     )
     return dataclasses.replace(
-        found,
-        verdict="do not trust" if severe else "check",
-        reasons=(reason, *found.reasons),
+        found, verdict="do not trust" if severe else "check", reasons=(reason, *found.reasons)
     )

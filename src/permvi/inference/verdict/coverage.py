@@ -1,48 +1,49 @@
-"""Do draws cover the posterior? A look at the draws and at what lies around them.
+"""Do draws cover the posterior? A search around the draws and from random matchings.
 
 The probabilities of rounded draws are not known, only their frequencies. Weights of density over
-frequency tell how well the draws follow the density where they are, and nothing of what they miss.
-So a search that knows nothing of the fit climbs from random matchings to modes, and the matchings
-around the most probable ones are looked at as well, and those around them, until hardly any mass is
-left on matchings whose neighbours are unknown. Then the set is *closed*: it holds practically all
-there is, and what a fit says can be compared with it.
+frequency tell how well the draws follow the density where they are, not what they miss. So a search
+that is independent of the fit climbs from random matchings to modes. Then the neighbours of the
+most probable matchings are evaluated, and their neighbours, until hardly any mass is left on
+matchings whose neighbours are unknown. Then the set is *closed*: it holds practically the whole
+posterior, and a fit can be compared with it.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.map.local_search import Memory, Neighbourhood, hill_climb
-from permvi.problem.evaluation import log_densities
+from permvi.inference.map.local_search import Neighbourhood, hill_climb
+from permvi.problem.evaluation import Evaluations, log_densities
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import random_matchings
 
-# How many matchings are looked at beside the draws, at most; fewer if each is a call to the host.
+# The most matchings to evaluate beside the draws; fewer if each is a call to the host.
 _MAX_EVALUATIONS = 20_000
 _MAX_HOST_EVALUATIONS = 5_000
-# The share of them that climbs from random matchings may take, and how many climbs.
+# The share of them that climbs from random matchings may take, and the most climbs.
 _CLIMB_SHARE = 0.25
 _MAX_CLIMBS = 16
 # The share of the mass on matchings with unknown neighbours below which a set is closed.
 _OPEN_SHARE = 0.02
 # Neighbours that are evaluated at once.
 _BATCH = 4096
-# What a matching that was never drawn counts as, in draws.
+# The count of a matching that was never drawn.
 _UNSEEN_COUNT = 0.5
 
 
 class Coverage(NamedTuple):
-    """What a comparison of draws with the model found.
+    """The comparison of draws with the model.
 
     Attributes:
         ess_per_draw: Effective sample size per draw.
-        log_evidence_bound: Log of the sum of all densities seen, which the evidence exceeds.
-        evidence_gap: How much of that the others add to the draws' own sum: zero if the draws hold
-            all the mass that was found.
+        log_evidence_bound: Log of the sum of all densities seen, a lower bound on the evidence.
+        evidence_gap: How far it exceeds the sum over the draws alone: zero if the draws hold all
+            the mass that was found.
         mode: (n,) or (S, n) the matching of largest density seen.
         perms: (num, n) or (num, S, n) the distinct matchings seen.
-        log_densities: (num,) theirs.
-        closed: Whether they hold practically all there is, as far as a search can tell.
+        log_densities: (num,) their log densities.
+        closed: Whether they hold practically the whole posterior, as far as a search can tell.
     """
 
     ess_per_draw: float
@@ -59,18 +60,16 @@ def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = N
 
     Args:
         problem: The problem.
-        draws: The draws, which are evaluated in any case.
-        max_evaluations: How many other matchings may be; as many as the search thinks fit by
-            default.
+        draws: The draws, all of which are evaluated.
+        max_evaluations: The most other matchings to evaluate, below the search's own limit.
     """
-    n, S = problem.shape[0], problem.num_sites
-    drawn, counts = np.unique(draws.reshape(-1, S, n).astype(np.int64), axis=0, return_counts=True)
+    drawn, counts = np.unique(draws.astype(np.int64), axis=0, return_counts=True)
     limit = _MAX_EVALUATIONS if problem.traceable else _MAX_HOST_EVALUATIONS
     limit = limit if max_evaluations is None else min(limit, max_evaluations)
-    memory = Memory(lambda perms: log_densities(problem, perms), limit + len(drawn))
-    places = memory.look_up(drawn)
+    memory = Evaluations(partial(log_densities, problem), problem.shape[1], limit + len(drawn))
+    places = memory.find(drawn)
     hood = _neighbourhood(problem)
-    if hood.num_swaps * S <= limit // 4:
+    if hood.num_swaps * hood.num_sites <= limit // 4:
         _climb(problem, memory, hood, int(_CLIMB_SHARE * limit))
     closed = _close(memory, hood)
     log_p = memory.values
@@ -81,22 +80,19 @@ def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = N
         ess_per_draw(log_p, frequencies / len(draws)),
         bound,
         bound - of_draws if of_draws > -np.inf else np.inf,
-        memory.perms[np.argmax(log_p)],
-        memory.perms,
+        memory.best,
+        memory.matchings,
         log_p,
         closed,
     )
 
 
 def ess_per_draw(log_p: np.ndarray, frequencies: np.ndarray) -> float:
-    r"""Effective sample size per draw of distinct matchings weighted by density over frequency.
+    r"""Return the effective sample size per draw of matchings weighted by density over frequency.
 
-    :math:`(\sum_u p_u)^2 / \sum_u p_u^2 / \hat q_u`, near one if the frequencies :math:`\hat q`
-    are proportional to the densities p, and small if some matchings are much too rare.
-
-    Args:
-        log_p: (num,) log densities of distinct matchings.
-        frequencies: (num,) how often each was drawn, per draw.
+    :math:`(\sum_u p_u)^2 / \sum_u p_u^2 / \hat q_u` over distinct matchings (num,): near one if
+    the frequencies :math:`\hat q` are proportional to the densities p, small if some matchings are
+    much too rare.
     """
     largest = log_p.max()
     if largest == -np.inf:
@@ -109,8 +105,8 @@ def _neighbourhood(problem: Problem) -> Neighbourhood:
     return Neighbourhood(problem.table_mask, partial=problem.is_partial)
 
 
-def _climb(problem: Problem, memory: Memory, hood: Neighbourhood, budget: int) -> None:
-    """Climb from random matchings; what the climbs see stays in the memory."""
+def _climb(problem: Problem, memory: Evaluations, hood: Neighbourhood, budget: int) -> None:
+    """Climb from random matchings; the memory keeps all that is evaluated."""
     num_rows = hood.num_sites * hood.num_rows
     num = min(_MAX_CLIMBS, budget // max(1, hood.num_swaps * num_rows))
     if num == 0:
@@ -123,8 +119,8 @@ def _climb(problem: Problem, memory: Memory, hood: Neighbourhood, budget: int) -
     memory.left += kept - granted
 
 
-def _close(memory: Memory, hood: Neighbourhood) -> bool:
-    """Look around the most probable matchings until the others hold hardly any mass."""
+def _close(memory: Evaluations, hood: Neighbourhood) -> bool:
+    """Evaluate neighbours of the most probable matchings until the others hold hardly any mass."""
     known = np.zeros(0, bool)
     together = max(1, _BATCH // max(1, hood.num_swaps * hood.num_sites))
     while True:
@@ -141,8 +137,8 @@ def _close(memory: Memory, hood: Neighbourhood) -> bool:
             return False
         best = np.argsort(-unknown, kind="stable")[:together]
         best = best[unknown[best] > 0]
-        perms = memory.perms[best].reshape(len(best), hood.num_sites, hood.num_rows)
+        perms = memory.matchings[best].reshape(len(best), hood.num_sites, hood.num_rows)
         padded = hood.padded(perms)
         for site in range(hood.num_sites):
-            memory.look_up(hood.plain(hood.around(padded, site)[0]))
+            memory.find(hood.plain(hood.around(padded, site)[0]))
         known[best] = True

@@ -1,18 +1,18 @@
-r"""Calibration: the temperature, noise bounds and prior width that suit a kind of problem.
+r"""Calibration of temperature, noise bounds and prior width for a kind of problem.
 
-Relaxed ELBOs of different settings have different base measures and cannot be compared, so pilot
-problems are fitted with every candidate and the *permutations* drawn are scored instead:
+Relaxed ELBOs of different settings have different base measures and cannot be compared. So pilot
+problems are fitted with every candidate, and the *permutations* drawn are scored:
 
-* against exact marginals, where they are at hand: the total variation per row,
+* with exact marginals, by the total variation per row,
   :math:`\frac12 \sum_j |\hat P_{ij} - P_{ij}|`, averaged over rows and pilots;
-* otherwise by minus the discrete ELBO of the draws, :math:`-E_q[\log p] - H(q)`, with the entropy
-  of their frequencies (Miller-Madow corrected). It needs repeats among the draws: where all are
-  distinct the entropy is that of the number of draws and overconfident settings win.
+* without, by minus the discrete ELBO of the draws, :math:`-E_q[\log p] - H(q)`, with the entropy of
+  their frequencies (Miller-Madow corrected). This needs repeated draws: if all are distinct, the
+  entropy depends on their number alone and overconfident settings win.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ import numpy as np
 
 from permvi import _checks
 from permvi._checks import whole
+from permvi.inference.method import StepProgress
 from permvi.inference.vi.families import FAMILIES
 from permvi.inference.vi.options import VIOptions
 from permvi.inference.vi.run import VIResult, run_vi_batch
@@ -37,12 +38,12 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """The setting that did best on the pilots, and all that were tried, best first.
+    """The setting that did best on the pilots.
 
     Attributes:
         family: The family that was calibrated.
         options: The chosen settings.
-        trials: All of them; lower scores are better.
+        trials: All settings that were tried, best first; lower scores are better.
         score_name: What the score measures.
     """
 
@@ -71,21 +72,19 @@ def calibrate(
     base: VIOptions | None = None,
     candidates: Sequence[VIOptions] | None = None,
     num_candidates: int = 20,
-    on_progress: Callable[[int, int, float], None] | None = None,
+    on_progress: StepProgress | None = None,
 ) -> Calibration:
-    """Search for the settings that bring the draws closest to the posteriors of pilot problems.
+    """Search for the settings whose draws are closest to the posteriors of pilot problems.
 
-    All candidates see the same random numbers, and all but the first of equal shapes need no
-    compilation.
+    All candidates use the same random numbers, and those of equal shapes share a compilation.
 
     Args:
         family: "rounding" or "stick_breaking".
-        pilots: Problems of one shape with a batch axis in front of all leaves, as `run_vi_batch`
-            takes them.
+        pilots: Problems of one shape, batched as for `run_vi_batch`.
         rng_key: A JAX random key.
         exact_marginals: (pilots, n, m) or (pilots, S, n, m) exact marginals, or None.
-        base: What the candidates share; by default ``VIOptions.calibrated(family)`` with one
-            restart. It is itself the first candidate.
+        base: The first candidate, which random ones vary; by default
+            ``VIOptions.calibrated(family)`` with one restart.
         candidates: Settings to try instead of random ones.
         num_candidates: How many settings to try, the base included.
         on_progress: Called as ``on_progress(done, total, best_score)`` after each candidate.
@@ -126,7 +125,7 @@ def _random_candidates(family: str, base: VIOptions, num: int, seed: int) -> lis
     largest = FAMILIES[family].max_temperature
     found = []
     for _ in range(num):
-        # Rounding at temperature 1 is a case of its own, in which nothing is rounded.
+        # Rounding at temperature 1 is a special case in which nothing is rounded.
         unrounded = rng.random() < 0.5
         tau = largest if largest and unrounded else _log_uniform(rng, 0.3, largest or 3.0)
         lower = _log_uniform(rng, 0.01, 0.1)
@@ -150,7 +149,7 @@ def _log_uniform(rng: np.random.Generator, lower: float, upper: float) -> float:
 
 
 def _row_variation(exact: np.ndarray, results: list[VIResult]) -> np.ndarray:
-    """(pilots,) total variation, averaged over rows (and sites)."""
+    """Return the total variation (pilots,), averaged over rows and sites."""
     found = np.stack([result.marginals[result.best_restart] for result in results])
     if exact.shape != found.shape:
         raise ValueError(f"exact_marginals must have shape {found.shape}, got shape {exact.shape}.")
@@ -159,7 +158,7 @@ def _row_variation(exact: np.ndarray, results: list[VIResult]) -> np.ndarray:
 
 
 def _negative_discrete_elbo(pilots: Problem, results: list[VIResult]) -> np.ndarray:
-    """(pilots,) estimates of ``-E_q[log p] - H(q)``."""
+    """Estimate ``-E_q[log p] - H(q)`` (pilots,)."""
     draws = np.stack([result.draws for result in results])
     log_p = np.asarray(jax.vmap(pilots.log_density_of)(pilots.data, draws))
     entropies = [_entropy(each.reshape(len(each), -1)) for each in draws]
@@ -167,7 +166,7 @@ def _negative_discrete_elbo(pilots: Problem, results: list[VIResult]) -> np.ndar
 
 
 def _entropy(draws: np.ndarray) -> float:
-    """Miller-Madow estimate of the entropy of the law of the rows."""
+    """Return the Miller-Madow estimate of the entropy of the law of the rows."""
     counts = np.unique(draws, axis=0, return_counts=True)[1]
     shares = counts / counts.sum()
     return float(-(shares * np.log(shares)).sum() + (len(counts) - 1) / (2 * counts.sum()))

@@ -1,4 +1,4 @@
-"""The relaxed families, as variational inference sees them: parameters in, distribution out."""
+"""The relaxed families of variational inference: parameters in, distribution out."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -20,15 +20,14 @@ class Family(NamedTuple):
     """A relaxed family of n by n matrices.
 
     Attributes:
-        num_missing: The location parameter has n - num_missing rows and columns; at zero it stands
-            for the matrix of equal entries.
+        num_missing: The location parameter has n - num_missing rows and columns; zero is the matrix
+            of equal entries.
         scale_bounds: The paper's bounds of the noise sd.
-        max_temperature: The largest temperature there is, or None.
+        max_temperature: The largest temperature, or None.
         masks: Whether the family honours masks.
         inside_polytope: Whether its samples are doubly stochastic.
         distribution: ``(loc, scale, temperature, mask) -> Distribution`` with event (n, n).
-        mirrored: The same, but the location has the gradient of the mean, or None if that makes no
-            sense for the family.
+        mirrored: The distribution whose location has the gradient of the mean, or None.
     """
 
     num_missing: int
@@ -41,11 +40,11 @@ class Family(NamedTuple):
 
 
 class _ScaledOnce(Rounding):
-    """The rounding family with its mean kept: a sample and its density scale the matrix once."""
+    """The rounding family with a cached mean: a sample and its density scale the matrix once."""
 
     @cached_property
     def mean(self) -> jax.Array:
-        """As in the family."""
+        """The mean of the family."""
         return super().mean
 
 
@@ -54,7 +53,7 @@ class _Mirrored(_ScaledOnce):
 
     @cached_property
     def mean(self) -> jax.Array:
-        """As in the family, but differentiated as if it were the logarithm of M."""
+        """The mean of the family, differentiated as if it were the logarithm of M."""
         identity = self.log_m - lax.stop_gradient(self.log_m)
         return lax.stop_gradient(super().mean) + identity
 
@@ -89,5 +88,5 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 
 
 def bounded_scale(raw: jax.Array, lower: Any, upper: Any) -> jax.Array:
-    """The noise sd of an unconstrained parameter: ``lower + (upper - lower) sigmoid(raw)``."""
+    """Return the noise sd of a real parameter: ``lower + (upper - lower) sigmoid(raw)``."""
     return lower + (upper - lower) * jax.nn.sigmoid(raw)

@@ -1,8 +1,8 @@
 """Methods "stick_breaking" and "rounding": relaxed variational inference, and how far to trust it.
 
-The draws are those of the fitted family, rounded, without any correction. They are compared with
-the model afterwards, see `coverage`; the densities that this has seen bound the evidence from
-below. The relaxed ELBO does not: it belongs to another base measure.
+The draws are those of the fitted family, rounded, without any correction. A search compares them
+with the model afterwards, see `coverage`. The densities that it evaluates bound the evidence from
+below; the relaxed ELBO does not, since it has another base measure.
 """
 
 import dataclasses
@@ -37,11 +37,7 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
     if not alike(problems):
         return None
     results = run_vi_batch(
-        stack(problems),
-        context.rng_key,
-        context.method,
-        _options(context),
-        context.step,
+        stack(problems), context.rng_key, context.method, _options(context), context.step
     )
     return [posterior_of(prepared, result) for prepared, result in zip(batch, results, strict=True)]
 
@@ -51,7 +47,7 @@ def _options(context: Context) -> VIOptions:
 
 
 def posterior_of(prepared: Prepared, result: Any) -> Posterior:
-    """The posterior of the draws of a `VIResult`, or of another result with the same fields."""
+    """Return the posterior of the draws of a `VIResult`, or a result with the same fields."""
     signals = {
         "converged": result.converged,
         "elbo_trace": result.elbo_trace,
@@ -72,11 +68,10 @@ def posterior_of(prepared: Prepared, result: Any) -> Posterior:
 
 
 def _disagreement(prepared: Prepared, result: Any) -> np.ndarray | None:
-    """(n,) or (S, n) total variation between two independent fits, beyond Monte Carlo error.
+    """Return the total variation (n,) or (S, n) of two independent fits, beyond Monte Carlo error.
 
-    The restarts are two fits of half as many restarts each: the best of all is compared with the
-    best of the half that it is not in. What two sets of draws of one distribution would differ by
-    is taken off.
+    The two fits are the two halves of the restarts: the best of all is compared with the best of
+    the other half.
     """
     num_restarts = len(result.marginals)
     if num_restarts < 2:
@@ -90,36 +85,24 @@ def _disagreement(prepared: Prepared, result: Any) -> np.ndarray | None:
     return prepared.in_all_rows(beyond_noise(a, b, len(result.draws)))
 
 
-_OPTIONS = option_names(VIOptions)
 METHODS = {
-    "stick_breaking": Method(
+    name: Method(
         MethodInfo(
-            name="stick_breaking",
+            name=name,
             needs="a JAX density of relaxed matrices",
             gives="draws, a bound on the evidence",
-            masks=False,
-            partial=False,
-            cost="O(n^2) per step and sample",
-            reference="Linderman et al. 2018, section 3.1",
+            masks=partial,
+            partial=partial,
+            cost=cost,
+            reference=f"Linderman et al. 2018, section {section}",
         ),
-        options=_OPTIONS,
+        options=option_names(VIOptions),
         run=run,
         run_many=run_many,
         latents=True,
-    ),
-    "rounding": Method(
-        MethodInfo(
-            name="rounding",
-            needs="a JAX density of relaxed matrices",
-            gives="draws, a bound on the evidence",
-            masks=True,
-            partial=True,
-            cost="O(n^3) per step and sample",
-            reference="Linderman et al. 2018, section 3.2",
-        ),
-        options=_OPTIONS,
-        run=run,
-        run_many=run_many,
-        latents=True,
-    ),
+    )
+    for name, partial, cost, section in (
+        ("stick_breaking", False, "O(n^2) per step and sample", "3.1"),
+        ("rounding", True, "O(n^3) per step and sample", "3.2"),
+    )
 }

@@ -1,6 +1,7 @@
-"""Latents other than permutations: independent normals in unconstrained space."""
+"""The relaxed ELBO as a NumPyro model and guide, and the compiled steps that maximise it."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,17 +15,17 @@ from permvi.distributions import VertexPrior
 from permvi.inference.vi.families import FAMILIES, bounded_scale
 from permvi.inference.vi.optimisers import SCHEDULES, exponential, shared_adam
 from permvi.inference.vi.options import VIOptions
-from permvi.inference.vi.prepare import RelaxedProblem
+from permvi.inference.vi.relaxed_problem import RelaxedProblem
 
-# In units of the prior where that is normal, else in unconstrained space.
+# The scale of a latent at the start: in units of a normal prior, else in unconstrained space.
 _INITIAL_SCALE = 0.1
 
 
 def latent_start(prior: Any, rng_key: jax.Array, spread: jax.Array) -> jax.Array:
-    """Where the location of a latent starts.
+    """Return where the location of a latent starts.
 
-    Normal priors: at the prior's mean, spread like the start of the permutations. Others: at the
-    median of a few prior draws.
+    Normal priors start at their mean, spread like the permutations; others at the median of a few
+    draws.
     """
     if _normal(prior) is None:
         middle = jnp.median(prior.sample(rng_key, (15,)), axis=0)
@@ -33,15 +34,15 @@ def latent_start(prior: Any, rng_key: jax.Array, spread: jax.Array) -> jax.Array
 
 
 def latent_start_scale(loc: jax.Array) -> jax.Array:
-    """The real parameter of the scale at the start."""
+    """Return the real parameter of the scale at the start."""
     return jnp.full(jnp.shape(loc), jnp.log(jnp.expm1(_INITIAL_SCALE)))
 
 
 def latent_guide(prior: Any, loc: jax.Array, raw_scale: jax.Array) -> Any:
-    """The variational distribution of a latent with real parameters.
+    """Return the variational distribution of a latent: a normal in unconstrained space.
 
-    With a normal prior they are in units of the prior, so that a step of Adam means the same for
-    latents of any size.
+    With a normal prior its real parameters are in units of the prior, so that a step of Adam means
+    the same for latents of any size.
     """
     transform = dist.biject_to(prior.support)
     scale = jax.nn.softplus(raw_scale)
@@ -53,7 +54,7 @@ def latent_guide(prior: Any, loc: jax.Array, raw_scale: jax.Array) -> Any:
 
 
 def _normal(prior: Any) -> Any:
-    """The normal distribution that a prior is, perhaps of several entries, or None."""
+    """Return a normal prior, perhaps of several entries, without its event axes; else None."""
     inner = prior.base_dist if isinstance(prior, dist.Independent) else prior
     return inner if isinstance(inner, dist.Normal) else None
 
@@ -63,7 +64,7 @@ SITE = "permutation"
 
 
 class Config(NamedTuple):
-    """What a compiled fit depends on; other values of these compile anew."""
+    """The static part of the options; other values compile anew."""
 
     family: str
     temperature_schedule: str
@@ -74,7 +75,7 @@ class Config(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What a compiled fit takes as input; other values of these compile nothing."""
+    """The traced part of the options; other values compile nothing."""
 
     num_steps: jax.Array
     anneal_steps: jax.Array
@@ -91,16 +92,10 @@ class Numbers(NamedTuple):
 
 
 def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
-    """The static and the traced part of the options."""
+    """Split the options into their static and their traced part."""
     count, length = options.chunks
-    config = Config(
-        family,
-        options.temperature_schedule,
-        options.learning_rate_schedule,
-        options.optimiser,
-        options.num_samples,
-        length,
-    )
+    schedules = options.temperature_schedule, options.learning_rate_schedule
+    config = Config(family, *schedules, options.optimiser, options.num_samples, length)
     num_steps = count * length
     values = (
         num_steps,
@@ -119,14 +114,14 @@ def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
 
 
 class Stage(NamedTuple):
-    """What moves from step to step: the family's temperature and the power of the log density."""
+    """The values of a step: the family's temperature and the power of the log density."""
 
     temperature: jax.Array
     power: jax.Array
 
 
 def stage_at(step: jax.Array, config: Config, numbers: Numbers) -> Stage:
-    """The stage of one step."""
+    """Return the stage of a step."""
     fraction = jnp.clip(step / numbers.anneal_steps, 0, 1)
     schedule = SCHEDULES[config.temperature_schedule]
     return Stage(
@@ -136,12 +131,12 @@ def stage_at(step: jax.Array, config: Config, numbers: Numbers) -> Stage:
 
 
 def last_stage(numbers: Numbers) -> Stage:
-    """The stage in which the fit ends."""
+    """Return the stage at the end of the fit."""
     return Stage(numbers.temperature, jnp.ones(()))
 
 
 def make_svi(config: Config, numbers: Numbers) -> SVI:
-    """NumPyro's SVI for this objective; ``numbers`` may be traced, so make it where it is used."""
+    """Return NumPyro's SVI; call it where it is used, since ``numbers`` may be traced."""
 
     def learning_rate(count: jax.Array) -> jax.Array:
         schedule = SCHEDULES[config.learning_rate_schedule]
@@ -205,3 +200,40 @@ def relaxed_guide(
         loc = numpyro.param(f"{name}_loc", start_latent)
         raw_scale = numpyro.param(f"{name}_raw_scale", latent_start_scale(loc))
         numpyro.sample(name, latent_guide(prior, loc, raw_scale))
+
+
+def _over_problems_and_restarts(one: Callable[..., Any]) -> Callable[..., Any]:
+    """Map ``one(problem, x)`` over problems (p, ...) and x (p, r, ...)."""
+    return jax.vmap(jax.vmap(one, in_axes=(None, 0)))
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def start_fits(config: Config, problems: RelaxedProblem, numbers: Numbers, keys: jax.Array) -> Any:
+    """Return the states of SVI before the first step; ``keys`` are (problems, restarts)."""
+
+    def one(problem: RelaxedProblem, key: jax.Array) -> Any:
+        stage = stage_at(jnp.zeros(()), config, numbers)
+        return make_svi(config, numbers).init(key, problem, numbers, stage)
+
+    return _over_problems_and_restarts(one)(problems, keys)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def advance_fits(
+    config: Config, problems: RelaxedProblem, numbers: Numbers, states: Any, first: jax.Array
+) -> tuple[Any, tuple[jax.Array]]:
+    """Take a chunk of steps; return the states and the ELBOs (problems, restarts, steps)."""
+    svi = make_svi(config, numbers)
+
+    def one(problem: RelaxedProblem, state: Any) -> tuple[Any, tuple[jax.Array]]:
+        # SVI learns in `init` how parameters are constrained; their shapes are enough for that.
+        jax.eval_shape(svi.init, state.rng_key, problem, numbers, last_stage(numbers))
+
+        def step(state: Any, index: jax.Array) -> tuple[Any, tuple[jax.Array]]:
+            stage = stage_at(index, config, numbers)
+            state, loss = svi.stable_update(state, problem, numbers, stage)
+            return state, (-loss,)
+
+        return jax.lax.scan(step, state, first + jnp.arange(config.chunk_length))
+
+    return _over_problems_and_restarts(one)(problems, states)

@@ -1,6 +1,6 @@
-"""Schedules: how a temperature or a learning rate moves from its start to its end.
+"""Schedules of temperatures and learning rates, and Adam with shared step sizes.
 
-Each is a plain function of the fraction of the way, in [0, 1], and of the two ends. All arguments
+A schedule is a function of the fraction of the way, in [0, 1], and of its two ends. All arguments
 may be traced, so that other numbers compile nothing.
 """
 
@@ -18,30 +18,30 @@ Schedule = Callable[[Number, Number, Number], jax.Array]
 
 
 def constant(fraction: Number, start: Number, end: Number) -> jax.Array:
-    """The end value throughout."""
+    """Return the end value throughout."""
     return jnp.broadcast_to(jnp.asarray(end), jnp.shape(fraction))
 
 
 def exponential(fraction: Number, start: Number, end: Number) -> jax.Array:
-    """``start^(1-f) end^f``: a straight line on a logarithmic scale."""
+    """Return ``start^(1-f) end^f``: a straight line on a logarithmic scale."""
     return jnp.exp((1 - fraction) * jnp.log(start) + fraction * jnp.log(end))
 
 
 def cosine(fraction: Number, start: Number, end: Number) -> jax.Array:
-    """Half a cosine: slow at both ends, fastest in the middle."""
-    return end + (start - end) * (0.5 + 0.5 * jnp.cos(jnp.pi * fraction))
+    """Return half a cosine: slow at both ends, fastest in the middle."""
+    return optax.cosine_decay_schedule(start, 1, alpha=end / start)(fraction)
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {"constant": constant, "exponential": exponential, "cosine": cosine}
 )
-"""By the names that `VIOptions` takes."""
+"""Schedules by the names that `VIOptions` takes."""
 
 
 OPTIMISERS = ("adam", "mirror")
-"""The names that `VIOptions` takes."""
+"""The names of optimisers that `VIOptions` takes."""
 
-# Adam's own defaults.
+# Adam's defaults.
 _DECAYS = (0.9, 0.999)
 
 
@@ -54,7 +54,7 @@ class _Moments(NamedTuple):
 def shared_adam(learning_rate: Any, num_axes: int | None) -> Any:
     """Adam with one step size for all entries along the last axes of a parameter.
 
-    Entries without any gradient, such as those that a mask forbids, do not count.
+    Entries that never have a gradient, such as masked ones, are left out of its size.
 
     Args:
         learning_rate: A schedule of optax.

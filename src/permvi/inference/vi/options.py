@@ -4,28 +4,27 @@ import dataclasses
 import math
 from typing import Any, Self
 
-from permvi import _checks
-from permvi._checks import whole
+from permvi._checks import one_of, positive_number, whole
+from permvi.inference.optimise import equal_chunks
 from permvi.inference.vi.families import FAMILIES
 from permvi.inference.vi.optimisers import OPTIMISERS, SCHEDULES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VIOptions:
-    """How to fit a relaxed family. Get one from `calibrated` or `paper` and `replace` what differs.
+    """How to fit a relaxed family. Start from `calibrated` or `paper` and `replace` what differs.
 
     Attributes:
-        temperature: The temperature at the end of the fit, and of the draws; at most 1 for
-            rounding.
-        temperature_start: Where the temperature starts; it has no say if the schedule is constant.
+        temperature: The temperature at the end of the fit and of the draws; at most 1 for rounding.
+        temperature_start: Where the temperature starts, unless its schedule is constant.
         temperature_schedule: "constant", "exponential" or "cosine".
         tempering: The power of the log density in the first step, in (0, 1]; it rises exponentially
-            to 1. Small powers let the prior and the noise keep all matchings open for a while.
+            to 1. A small power lets the prior and the noise keep all matchings possible at first.
         anneal_fraction: The part of the steps over which temperature and power move, in (0, 1].
         prior_width: The width of the vertex prior, see `permvi.distributions.VertexPrior`.
         scale_bounds: Bounds of the noise sd.
-        learning_rate: Of Adam, at the start.
-        learning_rate_end: Of Adam, at the end; it has no say if the schedule is constant.
+        learning_rate: The learning rate of Adam at the start.
+        learning_rate_end: The learning rate at the end, unless its schedule is constant.
         learning_rate_schedule: "constant", "exponential" or "cosine".
         optimiser: "adam", or "mirror" for rounding: mirror ascent in the mean matrix, see
             `permvi.inference.vi.optimisers`.
@@ -34,11 +33,11 @@ class VIOptions:
         num_samples: Monte Carlo samples of the ELBO in each step.
         num_restarts: Independent fits, of which the one with the best ELBO is kept.
         start_spread: Standard deviation of the random start around the matrix of equal entries.
-        patience: Stop when the smoothed ELBO of no restart has risen in so many chunks in
-            succession, never while temperature or power move; None goes through all steps.
+        patience: Stop when the smoothed ELBO of no restart has risen in this many consecutive
+            chunks, but not while temperature or power move; None takes all steps.
         chunk_size: Steps between two reports of progress, and the window that smooths the ELBO.
         num_draws: Permutations drawn from each restart.
-        keep_relaxed: Whether the result keeps the relaxed draws, too.
+        keep_relaxed: Whether the result keeps the relaxed draws.
     """
 
     temperature: float
@@ -63,50 +62,48 @@ class VIOptions:
     keep_relaxed: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "temperature_start", "prior_width"):
-            _positive(name, getattr(self, name))
-        for name in ("learning_rate", "learning_rate_end", "latent_rate"):
-            _positive(name, getattr(self, name))
+        rates = ("learning_rate", "learning_rate_end", "latent_rate")
+        for name in ("temperature", "temperature_start", "prior_width", *rates):
+            positive_number(name, getattr(self, name))
         for name in ("tempering", "anneal_fraction"):
-            _positive(name, getattr(self, name), largest=1.0)
+            positive_number(name, getattr(self, name), largest=1.0)
         for name in ("num_steps", "num_samples", "num_restarts", "chunk_size", "num_draws"):
             whole(name, getattr(self, name))
         if self.patience is not None:
             whole("patience", self.patience)
         for name in ("temperature_schedule", "learning_rate_schedule"):
-            _checks.one_of(name, getattr(self, name), SCHEDULES)
-        _checks.one_of("optimiser", self.optimiser, OPTIMISERS)
+            one_of(name, getattr(self, name), SCHEDULES)
+        one_of("optimiser", self.optimiser, OPTIMISERS)
         if not (_is_number(self.start_spread) and 0 <= self.start_spread < math.inf):
             raise ValueError(f"start_spread must be at least 0, got {self.start_spread!r}.")
         _check_bounds(self.scale_bounds)
 
     @classmethod
     def calibrated(cls, family: str) -> Self:
-        """Settings found by random search on pilot problems; the default of `run_vi`.
+        """Return settings found by random search, the default of `run_vi`.
 
-        The pilots were 80 matching problems of 6 points with noise .1, .25, .5 and .75, scored by
-        the error of the marginals; 50 settings of each family were tried.
+        50 settings of each family were scored by the error of the marginals of 80 matching problems
+        of 6 points with noise .1, .25, .5 and .75.
         """
-        _checks.one_of("family", family, FAMILIES)
+        one_of("family", family, FAMILIES)
         return cls(**_CALIBRATED[family])
 
     @classmethod
     def dynamics(cls) -> Self:
-        """Settings of rounding for `permvi.models.SharedDynamics`, where they are the default.
+        """Return the default settings of rounding for `permvi.models.SharedDynamics`.
 
-        Found on simulated worms of 279 neurons. With another temperature the fit still starts at 1,
-        where nothing is rounded, and cools down to it on the way.
+        They were found on simulated worms of 279 neurons. With another temperature the fit still
+        starts at 1, where nothing is rounded, and cools down to it.
         """
         return cls(**_DYNAMICS)
 
     @classmethod
     def paper(cls, family: str) -> Self:
-        """The paper's bounds and Adam at 0.1 (supplement C).
+        """Return the paper's bounds and Adam at 0.1 (supplement C).
 
-        The paper calibrated temperature and prior width and does not state them; one half is used
-        for both.
+        The paper calibrated temperature and prior width and does not state them; both are 1/2 here.
         """
-        _checks.one_of("family", family, FAMILIES)
+        one_of("family", family, FAMILIES)
         return cls(
             temperature=0.5,
             prior_width=0.5,
@@ -115,26 +112,25 @@ class VIOptions:
         )
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with changes, checked again."""
+        """Return a copy with changes, checked."""
         return dataclasses.replace(self, **changes)
 
     @property
     def chunks(self) -> tuple[int, int]:
-        """How many chunks there are and how many steps each has: all alike, for one compilation."""
-        count = math.ceil(self.num_steps / self.chunk_size)
-        return count, math.ceil(self.num_steps / count)
+        """How many chunks there are and how many steps each has."""
+        return equal_chunks(self.num_steps, self.chunk_size)
 
     def check_family(self, family: str) -> None:
-        """Refuse temperatures and optimisers that the family does not have."""
-        _checks.one_of("family", family, FAMILIES)
+        """Raise ``ValueError`` for temperatures and optimisers that the family does not have."""
+        one_of("family", family, FAMILIES)
         if self.optimiser == "mirror" and FAMILIES[family].mirrored is None:
             raise ValueError(f"optimiser must be 'adam' for {family}, got 'mirror'.")
         largest = FAMILIES[family].max_temperature
         if largest is None:
             return
-        _positive("temperature", self.temperature, largest)
+        positive_number("temperature", self.temperature, largest)
         if self.temperature_schedule != "constant":
-            _positive("temperature_start", self.temperature_start, largest)
+            positive_number("temperature_start", self.temperature_start, largest)
 
 
 _CALIBRATED: dict[str, dict[str, Any]] = {
@@ -175,20 +171,13 @@ _DYNAMICS: dict[str, Any] = {
 }
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _positive(name: str, value: Any, largest: float = math.inf) -> None:
-    if _is_number(value) and 0 < value <= largest and value < math.inf:
-        return
-    expected = "a positive number" if largest == math.inf else f"in (0, {largest:g}]"
-    raise ValueError(f"{name} must be {expected}, got {value!r:.60}.")
-
-
 def _check_bounds(bounds: Any) -> None:
-    pair = isinstance(bounds, tuple) and len(bounds) == 2 and all(map(_is_number, bounds))
-    if not (pair and 0 < bounds[0] < bounds[1] < math.inf):
+    pair = isinstance(bounds, tuple) and len(bounds) == 2
+    if not (pair and all(map(_is_number, bounds)) and 0 < bounds[0] < bounds[1] < math.inf):
         raise ValueError(
             f"scale_bounds must be a pair of numbers with 0 < lower < upper, got {bounds!r:.60}."
         )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""What variational inference returns."""
+"""Variational inference: from a problem to draws of permutations."""
 
 import functools
 from dataclasses import dataclass
@@ -9,17 +9,20 @@ import numpy as np
 from numpyro import handlers
 
 from permvi import assignment
-from permvi.inference.vi.loop import Optimised, Progress, optimise
+from permvi.inference.method import StepProgress
+from permvi.inference.optimise import Optimised, optimise
 from permvi.inference.vi.objective import (
     SITE,
     Config,
     Numbers,
+    advance_fits,
     last_stage,
     relaxed_guide,
     split_options,
+    start_fits,
 )
 from permvi.inference.vi.options import VIOptions
-from permvi.inference.vi.prepare import RelaxedProblem, prepare
+from permvi.inference.vi.relaxed_problem import RelaxedProblem, relax
 from permvi.problem.problem import Problem
 
 
@@ -38,22 +41,21 @@ class VIResult:
     Attributes:
         family: "stick_breaking" or "rounding".
         options: The settings of the fit.
-        draws: (num_draws, n) or (num_draws, S, n) integers, the relaxed draws of the best restart
-            rounded by linear assignment; -1 for the rows that are left over if n > m.
-        latents: Draws of the other latent variables, each belonging to a draw of permutations.
-        elbo_trace: (restarts, steps) estimates of the relaxed ELBO. It bounds the evidence of the
-            relaxed model, not that of the discrete one.
+        draws: (num_draws, n) or (num_draws, S, n) relaxed draws of the best restart, rounded by
+            linear assignment; -1 for unmatched rows.
+        latents: Draws of the other latents, one for each draw of permutations.
+        elbo_trace: (restarts, steps) estimates of the relaxed ELBO, which bounds the evidence of
+            the relaxed model, not of the discrete one.
         best_restart: The restart with the highest smoothed ELBO at the end.
         converged: Whether the smoothed ELBO of the best restart had stopped rising.
-        interrupted: Whether the user stopped the fit before its time.
-        marginals: (restarts, n, m) or (restarts, S, n, m) matching frequencies of each restart,
-            whose agreement says how far the fit can be trusted.
-        vertex_distance: Mean over the draws of the root mean square, over rows, of the distance
-            between the relaxed matrix and the permutation to which it was rounded.
+        interrupted: Whether the user stopped the fit.
+        marginals: (restarts, n, m) or (restarts, S, n, m) matching frequencies of each restart;
+            how far they agree says how far to trust the fit.
+        vertex_distance: Mean over draws of the root mean square distance, over rows, between the
+            relaxed matrix and its permutation.
         num_evaluations: How often the log density was evaluated.
-        params: Variational parameters of each restart, unconstrained.
-        relaxed_draws: (num_draws, N, N) or (num_draws, S, N, N) if they were to be kept, with
-            N = max(n, m).
+        params: Unconstrained variational parameters of each restart.
+        relaxed_draws: (num_draws, N, N) or (num_draws, S, N, N) with N = max(n, m), if kept.
     """
 
     family: str
@@ -72,31 +74,24 @@ class VIResult:
 
     @property
     def num_steps(self) -> int:
-        """Steps that were taken, fewer than asked for after an early stop."""
+        """The number of steps taken, fewer than asked for after an early stop."""
         return int(self.elbo_trace.shape[1])
 
 
-# Relaxed draws are made and rounded so many numbers at a time, 160 MB in float64.
+# Relaxed draws are made and rounded this many numbers at a time: 160 MB in float64.
 _NUMBERS_AT_ONCE = 20_000_000
 
 
 class Drawn(NamedTuple):
-    """Draws from every fit; all leaves have the shape (problems, restarts, draws, ...).
+    """Draws from every fit; all leaves have the shape (problems, restarts, draws, ...)."""
 
-    Attributes:
-        perms: (..., S, n) integers, -1 for the rows that are left over.
-        distance: (..., S) root mean square distance of the rows of X from those of the permutation.
-        latents: The other latents by name.
-        relaxed: (..., S, N, N), or None if they are not to be kept.
-    """
-
-    perms: np.ndarray
-    distance: np.ndarray
+    perms: np.ndarray  # (..., S, n), -1 for unmatched rows
+    distance: np.ndarray  # (..., S) root mean square distance of X from its permutation, over rows
     latents: dict[str, np.ndarray]
-    relaxed: np.ndarray | None
+    relaxed: np.ndarray | None  # (..., S, N, N), or None if they are not kept
 
     def marginals(self, num_cols: int) -> np.ndarray:
-        """(problems, restarts, S, n, m) matching frequencies."""
+        """Return matching frequencies (problems, restarts, S, n, m)."""
         columns = [(self.perms == j).mean(axis=2) for j in range(num_cols)]
         return np.stack(columns, axis=-1)
 
@@ -111,10 +106,7 @@ def draw_permutations(
     *,
     keep_relaxed: bool,
 ) -> Drawn:
-    """Sample every fit at its final temperature and round by linear assignment.
-
-    ``params`` have problems and restarts in front.
-    """
+    """Sample every fit (problems, restarts) at its final temperature and round the samples."""
     fits = jax.tree.leaves(params)[0].shape[:2]
     per_draw = fits[0] * fits[1] * problems.num_sites * problems.size**2
     num = min(num_draws, max(1, _NUMBERS_AT_ONCE // per_draw))
@@ -132,12 +124,12 @@ def draw_permutations(
 def _round(X: np.ndarray, problems: RelaxedProblem) -> tuple[np.ndarray, np.ndarray]:
     mask = None if problems.mask is None else np.asarray(problems.mask)
     if mask is not None:
-        # (problems, [S,] N, N) -> with axes for restarts, draws and, where missing, sites.
+        # (problems, [S,] N, N): add axes for restarts, draws and, where missing, sites.
         mask = mask[:, None, None] if mask.ndim == 4 else mask[:, None, None, None]
     n, m = problems.shape
     perms = np.asarray(assignment.solve(X, mask))
     chosen = np.take_along_axis(X, perms[..., None], axis=-1)[..., 0]
-    # |X - P|^2 = |X|^2 - 2 <X, P> + N, which rounding could make negative.
+    # |X - P|^2 = |X|^2 - 2 <X, P> + N, which rounding errors can make negative.
     squares = (X**2).sum(axis=(-2, -1)) - 2 * chosen.sum(axis=-1) + X.shape[-1]
     distance = np.sqrt(np.maximum(squares, 0) / X.shape[-1])
     perms = perms[..., :n]
@@ -153,7 +145,7 @@ def _draw_relaxed(
     keys: jax.Array,
     num: int,
 ) -> dict[str, jax.Array]:
-    """Relaxed draws of all sites by name, (problems, restarts, num, ...)."""
+    """Draw all sites by name, (problems, restarts, num, ...)."""
 
     def one(problem: RelaxedProblem, values: dict[str, jax.Array], key: jax.Array) -> Any:
         guide = handlers.substitute(relaxed_guide, values)
@@ -173,13 +165,13 @@ def run_vi(
     rng_key: jax.Array,
     family: str = "rounding",
     options: VIOptions | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> VIResult:
     """Fit a relaxed family to a problem and draw permutations from it.
 
-    Maximises the relaxed ELBO (paper, section 3 and supplement B) with Adam from several random
-    starts at once, then rounds draws of the best fit to permutations. The same key gives the same
-    result bit for bit. Ctrl-C ends the optimisation and returns the fit so far.
+    Maximises the relaxed ELBO (paper, section 3 and supplement B) from several random starts at
+    once, then rounds draws of the best fit. The same key gives the same result bit for bit. Ctrl-C
+    ends the optimisation and returns the fit so far.
 
     Args:
         problem: What to infer; it may have several sites and other latents.
@@ -190,7 +182,7 @@ def run_vi(
             the best mean ELBO of the chunk.
 
     Raises:
-        ValueError: The problem or the options are not for this family.
+        ValueError: The family cannot treat the problem or the options.
     """
     stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], problem)
     return run_vi_batch(stacked, rng_key, family, options, on_progress)[0]
@@ -201,15 +193,15 @@ def run_vi_batch(
     rng_key: jax.Array,
     family: str = "rounding",
     options: VIOptions | None = None,
-    on_progress: Progress | None = None,
+    on_progress: StepProgress | None = None,
 ) -> list[VIResult]:
     """Fit many problems of one shape at once.
 
     Args:
-        problems: One problem all of whose leaves (data, mask, priors of latents) have an additional
-            axis in front, over problems.
-        rng_key: As in `run_vi`.
-        family: As in `run_vi`.
+        problems: A problem all of whose leaves (data, mask, priors of latents) have an axis over
+            problems in front.
+        rng_key: A JAX random key.
+        family: "rounding" or "stick_breaking".
         options: As in `run_vi`. With ``patience`` the fit stops when all problems have settled.
         on_progress: As in `run_vi`, with the mean over problems of their best ELBOs.
 
@@ -218,15 +210,27 @@ def run_vi_batch(
     """
     options = VIOptions.calibrated(family) if options is None else options
     options.check_family(family)
-    relaxed = prepare(problems, family)
+    relaxed = relax(problems, family)
     num_problems = _num_problems(relaxed)
     config, numbers = split_options(family, options)
     key_fit, key_draw = jax.random.split(rng_key)
     keys = jax.random.split(key_fit, (num_problems, options.num_restarts))
-    fit = optimise(relaxed, keys, config, numbers, options.patience, on_progress)
+    moves = config.temperature_schedule != "constant" or numbers.tempering < 1
+    fit = optimise(
+        lambda state, first, _: advance_fits(config, relaxed, numbers, state, first),
+        start_fits(config, relaxed, numbers, keys),
+        int(numbers.num_steps),
+        config.chunk_length,
+        on_progress,
+        patience=options.patience,
+        moving_until=float(numbers.anneal_steps) if moves else 0.0,
+        interruptible=True,
+    )
+    # The optimiser's own state comes with the parameters, all of them unconstrained.
+    params, _ = fit.state.optim_state[1]
     drawn = draw_permutations(
         relaxed,
-        fit.params,
+        params,
         config,
         numbers,
         key_draw,
@@ -234,7 +238,7 @@ def run_vi_batch(
         keep_relaxed=options.keep_relaxed,
     )
     marginals = drawn.marginals(relaxed.shape[1])
-    return [_result(b, family, options, fit, drawn, marginals) for b in range(num_problems)]
+    return [_result(b, family, options, fit, params, drawn, marginals) for b in range(num_problems)]
 
 
 def _num_problems(problems: RelaxedProblem) -> int:
@@ -251,20 +255,26 @@ def _num_problems(problems: RelaxedProblem) -> int:
 
 
 def _result(
-    b: int, family: str, options: VIOptions, fit: Optimised, drawn: Drawn, marginals: np.ndarray
+    b: int,
+    family: str,
+    options: VIOptions,
+    fit: Optimised,
+    params: dict[str, jax.Array],
+    drawn: Drawn,
+    marginals: np.ndarray,
 ) -> VIResult:
-    best = int(np.argmax(fit.final_elbo[b]))
+    best, elbo_trace = int(fit.best[b]), fit.elbo_trace[b]
     if not np.isfinite(fit.final_elbo[b, best]):
         raise ValueError(
             f"log_density must be finite on relaxed matrices for {family}, got an ELBO of "
-            f"{fit.elbo_trace[b, best, -1]} from every restart."
+            f"{elbo_trace[best, -1]} from every restart."
         )
 
     def site(values: np.ndarray) -> np.ndarray:
-        """Without the axis of sites, the second, if there is only one."""
+        """Remove the axis of sites, the second one, if there is one site."""
         return values[:, 0] if values.shape[1] == 1 else values
 
-    num_restarts, num_steps = fit.elbo_trace.shape[1:]
+    num_restarts, num_steps = elbo_trace.shape
     latents = {}
     for name, values in drawn.latents.items():
         draws = values[b, best]
@@ -274,13 +284,13 @@ def _result(
         options=options,
         draws=site(drawn.perms[b, best]),
         latents=latents,
-        elbo_trace=fit.elbo_trace[b],
+        elbo_trace=elbo_trace,
         best_restart=best,
         converged=bool(fit.settled[b, best]),
         interrupted=fit.interrupted,
         marginals=site(marginals[b]),
         vertex_distance=float(drawn.distance[b, best].mean()),
         num_evaluations=num_restarts * num_steps * options.num_samples,
-        params={name: np.asarray(value[b]) for name, value in fit.params.items()},
+        params={name: np.asarray(value[b]) for name, value in params.items()},
         relaxed_draws=None if drawn.relaxed is None else site(drawn.relaxed[b, best]),
     )

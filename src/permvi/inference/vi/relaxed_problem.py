@@ -1,4 +1,4 @@
-"""Problems as the relaxed families need them: square, with a pruned mask, all leaves arrays."""
+"""Relaxed problems: square, with a pruned mask, all leaves arrays."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,21 +19,20 @@ from permvi.problem.unmatched import complete
 class RelaxedProblem:
     r"""The part of a `Problem` that a relaxed ELBO uses, as a square of ``size`` rows and columns.
 
-    The problem is the (n, m) corner of the square. Where all items are matched, the size is
-    max(n, m) and rows or columns beyond the corner match anything at no cost: every matching of the
-    corner extends to \|n - m\|! permutations. Where items may stay unmatched, the size is n + m,
-    column m + i belongs to row i alone, and rows from n on take whatever columns are left, but for
-    those that have to be matched: every partial matching extends to m! permutations. So in both
-    cases the posterior is the same as without the extension.
+    The problem is the (n, m) corner of the square. If all items are matched, the size is max(n, m)
+    and rows or columns beyond the corner match anything at no cost: every matching of the corner
+    extends to \|n - m\|! permutations. If items may stay unmatched, the size is n + m, column m + i
+    belongs to row i alone, and rows from n on take the unused columns that may stay unused: every
+    partial matching extends to m! permutations. So the extension does not change the posterior.
 
     Attributes:
-        data: What ``log_density`` takes first.
+        data: The first argument of ``log_density``.
         mask: (size, size) or (S, size, size) booleans, pruned, or None.
-        row_alone: (n,) or (S, n) log weights of unmatched rows, zero where they have to be matched;
-            None where all items are matched.
-        col_alone: (m,) or (S, m) the same for columns.
+        row_alone: (n,) or (S, n) log weights of unmatched rows, zero where they must be matched;
+            None if all items are matched.
+        col_alone: (m,) or (S, m) log weights of unused columns, likewise.
         latents: Priors of other latents by name.
-        log_density: Of the (n, m) corner.
+        log_density: The log density of the (n, m) corner.
         shape: (n, m).
         num_sites: S.
     """
@@ -53,10 +52,10 @@ class RelaxedProblem:
         return max(self.shape) if self.row_alone is None else sum(self.shape)
 
     def value(self, X: jax.Array, **latents: Any) -> jax.Array:
-        """The log density of one relaxed square (S, size, size) or of its first n rows.
+        """Return the log density of one relaxed square (S, size, size) or of its first n rows.
 
-        Columns weigh ``col_alone`` as far as the n rows leave them, so that rows know what taking
-        a column saves even where nothing makes columns sum to one.
+        Columns weigh ``col_alone`` as far as the n rows leave them unused, even if columns do not
+        sum to one.
         """
         n, m = self.shape
         corner = X[..., :n, :m]
@@ -69,8 +68,8 @@ class RelaxedProblem:
         return total + jnp.sum(self.row_alone * alone) + jnp.sum(self.col_alone * left)
 
 
-def prepare(problem: Problem, family: str) -> RelaxedProblem:
-    """Check the problem and make it square; its leaves may have a batch axis in front.
+def relax(problem: Problem, family: str) -> RelaxedProblem:
+    """Check a problem and make it square; its leaves may have a batch axis in front.
 
     Raises:
         ValueError: The family, or any relaxation, cannot treat this problem.
@@ -78,7 +77,7 @@ def prepare(problem: Problem, family: str) -> RelaxedProblem:
     if problem.log_density is None or not problem.traceable:
         raise ValueError(
             f"problem must have a log density that JAX can differentiate in X for {family}, got "
-            "one that is only known on permutations or is no JAX function; try method='mcmc'."
+            "one that is defined on permutations only or not a JAX function; try method='mcmc'."
         )
     if problem.is_partial and not FAMILIES[family].masks:
         raise ValueError(
@@ -97,7 +96,7 @@ def prepare(problem: Problem, family: str) -> RelaxedProblem:
         row_alone, col_alone = (np.where(np.isinf(a), 0.0, a) for a in (row_alone, col_alone))
     elif mask is not None:
         mask = _square_mask(mask, problem.shape)
-    prepared = RelaxedProblem(
+    relaxed = RelaxedProblem(
         problem.data,
         mask,
         row_alone,
@@ -107,8 +106,8 @@ def prepare(problem: Problem, family: str) -> RelaxedProblem:
         problem.shape,
         problem.num_sites,
     )
-    # NumPy first: it gives Python numbers a dtype of their own, and so one compilation.
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), prepared)
+    # NumPy first: it gives Python numbers a definite dtype, and so one compilation.
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), relaxed)
 
 
 def _square_mask(mask: np.ndarray, shape: tuple[int, int]) -> Any:
@@ -118,7 +117,7 @@ def _square_mask(mask: np.ndarray, shape: tuple[int, int]) -> Any:
 
 
 def _partial_mask(mask: np.ndarray | None, row: np.ndarray, col: np.ndarray) -> np.ndarray:
-    """(..., n+m, n+m) what the square of a partial problem allows, pruned."""
+    """Return the pruned mask (..., n+m, n+m) of the square of a partial problem."""
     n, m = row.shape[-1], col.shape[-1]
     tables = np.zeros((*row.shape[:-1], n + 1, m + 1))
     if mask is not None:
