@@ -39,7 +39,7 @@ def rows(worst):
         ({"missed_mass": 0.21, "ess_per_draw": 0.5}, "do not trust", "the fit misses modes"),
         ({"missed_mass": 0.0, "sampling_error_by_row": ROWS}, "trust", "missed modes found 0 % of"),
         ({"missed_mass": 0.0, "sampling_error_by_row": 4 * ROWS}, "check", "about 4 % of an"),
-        ({"missed_mass": 0.0, "sampling_error_by_row": 20 * ROWS}, "do not trust", "about 20 % of an"),
+        ({"missed_mass": 0.0, "sampling_error_by_row": 20 * ROWS}, "do not trust", "about 20 %"),
         ({"missed_mass": 0.0, "sampling_error_by_row": ROWS, "ess_per_draw": 0.004}, "check",
          "itself uncertain"),
         ({"missed_mass": 0.0, "sampling_error_by_row": ROWS, "ess_per_draw": 0.006}, "trust",

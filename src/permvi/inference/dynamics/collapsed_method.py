@@ -238,18 +238,18 @@ def _judge_searches(surprises: np.ndarray) -> Judgement:
     share = float(surprises[1])
     if share <= _SURPRISES_CHECK:
         return Judgement(
-            "trust", (f"independent searches agree about all but {share:.1%} of the rows",)
+            "trust", (f"independent searches agree about all but {100 * share:.1f} % of the rows",)
         )
     reason = (
-        f"independent searches disagree about {share:.1%} of the rows or more: the best optimum "
-        "may have been missed; try more restarts"
+        f"independent searches disagree about {100 * share:.1f} % of the rows or more: the best "
+        "optimum may have been missed; try more restarts"
     )
     return Judgement("do not trust" if share > _SURPRISES_DISTRUST else "check", (reason,))
 
 
 def _judge_data(right: float) -> Judgement:
     """Judge by the expected accuracy of the rows that are not known."""
-    expected = f"expected accuracy: {right:.1%} of the unknown rows have the right label"
+    expected = f"expected accuracy: {100 * right:.1f} % of the unknown rows have the right label"
     if right >= _RIGHT_CHECK:
         return Judgement("trust", (expected,))
     reason = (
