@@ -64,10 +64,7 @@ class Comparison(list[Compared]):
     """
 
     def __init__(
-        self,
-        rows: Iterable[Compared],
-        posteriors: Mapping[str, Posterior],
-        exact: Posterior | None,
+        self, rows: Iterable[Compared], posteriors: Mapping[str, Posterior], exact: Posterior | None
     ) -> None:
         super().__init__(rows)
         self.posteriors = dict(posteriors)
@@ -167,10 +164,7 @@ def _row(name: str, found: Posterior, reference: Posterior | None, prepared: Pre
     errors: dict[str, float | None] = {}
     if reference is not None:
         by_row = metrics.total_variation_per_row(
-            found.marginals,
-            reference.marginals,
-            found.p_unmatched_rows,
-            reference.p_unmatched_rows,
+            found.marginals, reference.marginals, found.p_unmatched_rows, reference.p_unmatched_rows
         )
         errors = {
             "tv_mean": float(by_row.mean()),

@@ -269,16 +269,8 @@ def empirical_scales(
         - \frac{Y}{2 \sigma^2} - \frac{N}{2} \log \sigma^2 ,
 
     which no permutation of the neurons changes. Given :math:`\lambda` the best :math:`\sigma^2` is
-    a mean of squares, so only :math:`\lambda` is searched for.
-
-    Args:
-        found: Spectra of the recordings.
-        density: :math:`\rho`.
-        weight: Standard deviation of the weights, or None to learn it.
-        noise: Standard deviation of the noise, or None to learn it.
-
-    Returns:
-        The standard deviations of weights and noise.
+    a mean of squares, so only :math:`\lambda` is searched for. A standard deviation ``weight`` or
+    ``noise`` that is not None stays as it is.
     """
     if weight is not None and noise is not None:
         return weight, noise

@@ -31,12 +31,7 @@ def frame_labels(value: Any) -> Labels:
 
 
 def check_labels(labels: Sequence[Any] | None, found: Labels, shape: tuple[int, int]) -> Labels:
-    """Return the names of rows and columns: those given, else those found with the data.
-
-    Args:
-        labels: A pair (names of rows, names of columns), either of them None; or None.
-        found: The names that came with the data.
-        shape: The numbers of rows and columns.
+    """Return the names of rows and columns: those given as a pair, else those found in the data.
 
     Raises:
         ValueError: It is not a pair, or there are too few or too many names.

@@ -31,12 +31,8 @@ def sum_of_matched(scores: Any, perm: ArrayLike, num_sites: int) -> jax.Array:
 def gain_of_swap(scores: Any, perm: ArrayLike, i: Any, k: Any, *site: Any) -> jax.Array:
     """Return what `sum_of_matched` gains if rows i and k of one matching swap their columns.
 
-    Args:
-        scores: (n, m) or (S, n, m).
-        perm: (n,), or (S, n) with several sites; -1 for unmatched.
-        i: A row.
-        k: Another row.
-        *site: The site, if there are several.
+    The scores are (n, m) or (S, n, m). ``perm`` is (n,), or (S, n) with the ``site`` of the rows if
+    there are several, -1 for unmatched.
     """
     table = jnp.asarray(scores)
     # One table may serve all sites.

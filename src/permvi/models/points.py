@@ -23,16 +23,8 @@ def log_density(kind: str, residual: Any, scale: Any, df: float) -> Any:
     r"""Return the log density of residuals, summed over their last axis, the dimensions.
 
     Gaussian: :math:`-\frac12 (r/\sigma)^2 - \log\sigma - \frac12 \log 2\pi`. Student's t: a t
-    density of ``df`` degrees of freedom, scaled by :math:`\sigma`, in every dimension.
-
-    Args:
-        kind: "gaussian" or "student_t".
-        residual: (..., d).
-        scale: Scale :math:`\sigma`, which broadcasts against the residuals.
-        df: Degrees of freedom.
-
-    Returns:
-        (...) log densities; a NumPy array if the arguments are.
+    density of ``df`` degrees of freedom, scaled by :math:`\sigma`, in every dimension. The scale
+    broadcasts against the residuals (..., d). NumPy in, NumPy out.
     """
     one_of("noise", kind, NOISES)
     xp: Any = np if _checks.is_concrete(residual, scale) and _on_host(residual, scale) else jnp

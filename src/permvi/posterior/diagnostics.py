@@ -6,6 +6,7 @@ independent fits and a search for modes that does not use the fit. Pareto's k-ha
 does not decide, because it misled both ways: tied weights raise it, and missed modes do not.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
@@ -49,11 +50,6 @@ SCALARS = (
     "r_hat",
 )  # fmt: skip
 ARRAYS = ("bias_by_row", "disagreement_by_row", "sampling_error_by_row", "elbo_trace")
-# The signals that `judge` takes.
-_JUDGED = (
-    "bias_by_row", "ess_per_draw", "sampling_error_by_row", "disagreement_by_row", "missed_mass",
-    "converged", "evidence_gap", "k_hat", "r_hat",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,13 +216,11 @@ def diagnose(
 ) -> Diagnostics:
     """Return diagnostics with the verdict of :func:`judge`.
 
-    Args:
-        exact: See :func:`judge`, and likewise for the next two.
-        row_labels: (n,) names of the items.
-        advice: What to try if the fit is biased or misses modes.
-        **signals: Fields of :class:`Diagnostics` but ``verdict``, ``reasons`` and ``disagreement``.
+    The signals are fields of :class:`Diagnostics` but ``verdict``, ``reasons`` and
+    ``disagreement``.
     """
-    known = {name: signals[name] for name in _JUDGED if name in signals}
+    judged = inspect.signature(judge).parameters
+    known = {name: value for name, value in signals.items() if name in judged}
     judgement = judge(exact=exact, row_labels=row_labels, advice=advice, **known)
     by_row = signals.get("disagreement_by_row")
     largest = None if by_row is None else float(np.max(by_row))
@@ -247,7 +241,8 @@ def _values(by_row: ArrayLike) -> np.ndarray:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    # Two digits, but 100 rather than 1e+02.
+    return f"{float(f'{100 * share:.2g}'):g} %"
 
 
 def _worst_item(by_row: np.ndarray, row_labels: Sequence[str] | None) -> str:

@@ -29,10 +29,7 @@ def check_marginals(
 ) -> Marginals:
     """Return float64 copies, clipped to [0, 1], if all rows and columns sum to one.
 
-    Args:
-        marginals: (n, m) or (sites, n, m) probabilities of pairs.
-        p_unmatched_rows: (n,) or (sites, n), zeros for None.
-        p_unmatched_cols: (m,) or (sites, m), zeros for None.
+    Shapes are (n, m), (n,) and (m,), with or without a leading site axis. None stands for zeros.
 
     Raises:
         ValueError: A shape is wrong, or a sum or an entry is off by more than ``TOLERANCE``.

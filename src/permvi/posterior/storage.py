@@ -167,7 +167,7 @@ def _checksum(dataset: "xr.Dataset") -> str:
 
 def _from_dataset(dataset: "xr.Dataset") -> Posterior:
     if dataset.attrs["checksum"] != _checksum(dataset):
-        raise ValueError("its checksum does not match its contents.")
+        raise ValueError("its contents were changed: the checksum does not match.")
     arrays = {str(name): variable.to_numpy() for name, variable in dataset.variables.items()}
     record = json.loads(dataset.attrs["record"])
     found: dict[str, Any] = record["diagnostics"] | _with_prefix(arrays, "diagnostics_")

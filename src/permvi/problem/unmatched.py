@@ -170,9 +170,7 @@ def grounded(problem: "Problem") -> np.ndarray:
 def tables_by_site(arguments: Mapping[str, Any], num_sites: int) -> np.ndarray:
     """Return the grounded log weights (S, n+1, m+1) of the arguments of `solve_exact` by site.
 
-    Args:
-        arguments: Arrays with or without a leading site axis, or None; "scores" must be there.
-        num_sites: S.
+    The arguments are arrays with or without a leading site axis, or None except for "scores".
     """
     n, m = np.shape(arguments["scores"])[-2:]
     events = {"row_unmatched": (n,), "col_unmatched": (m,), "known": (n,)}

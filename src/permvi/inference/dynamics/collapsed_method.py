@@ -19,11 +19,7 @@ from permvi.inference.dynamics.evidence import State
 from permvi.inference.dynamics.regression import Scales, SharedRegression
 from permvi.inference.dynamics.run import CollapsedOptions, CollapsedResult, run_collapsed
 from permvi.inference.dynamics.shared import LATENT, dynamics_of, outer, unknown_rows
-from permvi.inference.dynamics.softassign import (
-    SoftassignOptions,
-    SoftassignResult,
-    run_softassign,
-)
+from permvi.inference.dynamics.softassign import SoftassignOptions, SoftassignResult, run_softassign
 from permvi.inference.mcmc.result import summarise_chains
 from permvi.inference.method import Context, Method, MethodInfo, option_names
 from permvi.posterior import Diagnostics, Latent, Marginals, Posterior, normalise_marginals
@@ -146,10 +142,7 @@ def _sampled_posterior(
 def _surprises(posterior: Posterior, found: np.ndarray, unknown: np.ndarray) -> np.ndarray:
     """Return (R,) the share of unknown rows in which each search disagrees, in rising order.
 
-    Args:
-        posterior: The posterior of the chains.
-        found: (R, n) or (R, J, n) the optima of the searches.
-        unknown: (n,) or (J, n) the rows that have a recording and are not known.
+    The optima ``found`` are (R, n) or (R, J, n), and ``unknown`` is (n,) or (J, n) booleans.
     """
     shares = posterior.marginals / posterior.marginals.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(shares[None], found[..., None], axis=-1)[..., 0]
@@ -277,5 +270,5 @@ METHODS = {
         run=run,
         run_many=run_many,
         latents=True,
-    ),
+    )
 }

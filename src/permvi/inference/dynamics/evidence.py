@@ -98,13 +98,7 @@ class Screen(NamedTuple):
 
 
 class State:
-    """Permutations of all subjects, and the statistics that moves keep up to date.
-
-    Args:
-        problem: The statistics.
-        perms: (J, m) the labels of the rows.
-        scales: The variances.
-    """
+    """Permutations (J, m) of all subjects, and the statistics that moves keep up to date."""
 
     def __init__(self, problem: SharedRegression, perms: np.ndarray, scales: Scales) -> None:
         self.problem, self.scales = problem, scales
@@ -142,11 +136,7 @@ class State:
         self.refresh()
 
     def walk(
-        self,
-        moves: Moves,
-        order: np.ndarray,
-        thresholds: np.ndarray,
-        screen: Screen | None = None,
+        self, moves: Moves, order: np.ndarray, thresholds: np.ndarray, screen: Screen | None = None
     ) -> np.ndarray:
         """Try moves in an order (num,) as `evidence_kernels.walk` does; return what each gains."""
         # Imported here because it loads numba.

@@ -18,15 +18,7 @@ _compile = compiled(fastmath=REORDERED_SUMS)
 
 
 class Subjects(NamedTuple):
-    """What belongs to each subject.
-
-    Attributes:
-        C0: (J, m, m) see `SharedRegression`, and likewise for the next three.
-        C1: (J, m, m).
-        mask: (J, m, m) booleans.
-        prior: (J, m, m).
-        rows: (J, m) the row that has each label, changed in place.
-    """
+    """Arrays of a `SharedRegression`, and the row (J, m) of each label, changed in place."""
 
     C0: np.ndarray
     C1: np.ndarray
@@ -43,15 +35,9 @@ def row_evidence(
 
     :math:`\frac{1}{2 \sigma^2} r^\top (S + \lambda I)^{-1} r - \frac12 \log\det(I + S / \lambda)`
     with S and r the statistics of the row's inputs and of the row, over the subjects that have it.
-
-    Args:
-        sums: Statistics by label.
-        inputs: The inputs of each label.
-        a: The row.
-        ridge: :math:`\lambda`, noise variance over weight variance.
-        noise: The noise variance.
-        work: (k + 1, k + 1) or larger for k inputs. Overwritten with the Cholesky factor L of
-            :math:`S + \lambda I` and, in the row below it, :math:`L^{-1} r`.
+    The noise variance is :math:`\sigma^2`, the ridge :math:`\lambda`. ``work`` is (k + 1, k + 1) or
+    larger for k inputs, and is overwritten with the Cholesky factor L of :math:`S + \lambda I` and,
+    in the row below it, :math:`L^{-1} r`.
     """
     (K0, K1, present), (entries, start) = sums, inputs
     first, k = start[a], start[a + 1] - start[a]
@@ -196,8 +182,7 @@ def walk(
 
     Args:
         sums: Statistics by label, kept up to date.
-        subjects: Statistics, constraints and places of the subjects; the places are kept up to
-            date.
+        subjects: Statistics and constraints of the subjects; their rows are kept up to date.
         lists: `SharedRegression.inputs`, ``touched`` and ``neighbours``.
         evidence: (m,) the evidence of each row, kept up to date.
         regression: The ridge and the noise variance.
@@ -305,14 +290,8 @@ def draw_weights(
     r"""Draw W given statistics by label.
 
     With :math:`L L^\top = S + \lambda I`, row by row, a draw is
-    :math:`L^{-\top} (L^{-1} r + \sigma z)`.
-
-    Args:
-        sums: Statistics by label.
-        inputs: The inputs of each label.
-        ridge: :math:`\lambda`.
-        noise: :math:`\sigma^2`.
-        normals: (E,) standard normal numbers z; zeros for the mean of W.
+    :math:`L^{-\top} (L^{-1} r + \sigma z)`. The standard normal numbers z are ``normals``, (E,);
+    zeros give the mean of W.
 
     Returns:
         The log evidence of the permutations with W integrated out, up to a constant, and (E,) the

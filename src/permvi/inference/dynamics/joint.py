@@ -110,10 +110,7 @@ def _observe(observe: Observe | None, states: list[JointState]) -> None:
 
 
 def _collect(
-    options: MCMCOptions,
-    states: list[JointState],
-    records: list[list[_Record]],
-    num_warmup: int,
+    options: MCMCOptions, states: list[JointState], records: list[list[_Record]], num_warmup: int
 ) -> GibbsResult:
     """Make the result from the records (num, C)."""
     best = max((each for some in records for each in some), key=lambda each: each.log_density)
@@ -173,14 +170,7 @@ def weight_scores(
 
     It is :math:`\langle C_1, X W X^\top \rangle / \sigma^2
     - \langle C_0, X W^\top D W X^\top \rangle / 2 \sigma^2` with D one for labels that have a
-    recording. Where some have none, D depends on X; here it is fixed to that of ``perm``.
-
-    Args:
-        problem: The statistics.
-        j: The subject.
-        W: (m, m) weights, zero off the support.
-        perm: (m,) the permutation of the subject.
-        noise: The noise variance.
+    recording. Where some have none, D depends on X; here it is fixed to that of ``perm``, (m,).
     """
     present = np.zeros((problem.size, 1))
     present[perm, 0] = problem.recorded[j]

@@ -135,11 +135,10 @@ class PairScores:
         return float(edges + self.C[np.arange(len(perm)), perm].sum())
 
     def restricted(self, perm: np.ndarray, rows: np.ndarray) -> "PairScores":
-        """Restrict the score to permutations of the labels of some rows, up to a constant.
+        """Restrict the score to permutations of the labels of rows (k,), up to a constant.
 
-        Args:
-            perm: (m,) the permutation; other rows keep its labels.
-            rows: (k,) the rows; column q of the result is the label of ``rows[q]``.
+        Column q of the result is the label of ``rows[q]`` in ``perm``, (m,); other rows keep
+        theirs.
         """
         inner, outer = np.ix_(rows, rows), np.ix_(perm[rows], perm[rows])
         A, B = (

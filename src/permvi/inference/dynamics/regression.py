@@ -109,11 +109,7 @@ class SharedRegression:
         return Lists.of(self.support | self.support.T)
 
     def by_label(self, rows: np.ndarray) -> Sums:
-        """Bring the statistics to the order of the labels, one group for each subject.
-
-        Args:
-            rows: (J, m) the row that has each label.
-        """
+        """Order the statistics by label, one group for each subject; ``rows[j, a]`` has label a."""
         place = (np.arange(len(rows))[:, None, None], rows[:, :, None], rows[:, None, :])
         return Sums(self.C0[place], self.C1[place], np.take_along_axis(self.recorded, rows, axis=1))
 

@@ -19,12 +19,7 @@ from scipy.special import softmax
 from permvi import _threads
 from permvi._checks import whole
 from permvi.inference.dynamics.evidence import Moves, Screen, State, differences
-from permvi.inference.dynamics.matching import (
-    Edges,
-    PairScores,
-    estimate_edges,
-    posterior_beliefs,
-)
+from permvi.inference.dynamics.matching import Edges, PairScores, estimate_edges, posterior_beliefs
 from permvi.inference.dynamics.regression import Progress, Scales, SharedRegression
 from permvi.inference.dynamics.search import (
     MEAN_SIZE,
@@ -153,12 +148,12 @@ def run_chain(
     """Run the Metropolis algorithm from a state, which is moved to the end of the chain.
 
     Args:
-        state: Where to start.
-        edges: Estimates of all subjects, behind the proposals.
+        state: The start.
+        edges: Estimates of all subjects, which the proposals depend on.
         cycles: Further moves.
         rng: The source of randomness.
-        num_steps: The number of proposals.
-        num_draws: The number of permutations to record, at nearly equal intervals.
+        num_steps: Number of proposals.
+        num_draws: Number of permutations to record, at nearly equal intervals.
         temperatures: Temperature of the posterior, a number or one for each step.
     """
     scores = cavity_scores(state.problem, edges, state.scales, state.perms)
@@ -331,13 +326,7 @@ def _explorations(
 ) -> Iterable[None]:
     """Improve states in place by cycles that lead to others and by matching blocks anew.
 
-    Args:
-        pool: The threads to use.
-        states: The states.
-        edges: Estimates of all subjects.
-        rng: The source of randomness.
-        differ: Whether the states differ.
-        cycles: Cycles that lead from one state to another; None keeps the states independent.
+    Without ``cycles`` the states stay independent. ``differ`` tells whether they differ.
     """
     problem = states[0].problem
     num_open = int((problem.mask.sum(axis=-1) > 1).sum())
@@ -363,16 +352,11 @@ def _sample(
 ) -> Chain:
     """Run a chain at the temperature of the options and drop its warm-up."""
     warm_up = max(1, int(_WARM_UP * num_steps))
-    for count, num_draws in ((warm_up, 1), (num_steps, options.num_draws)):
+    for steps, draws in ((warm_up, 1), (num_steps, options.num_draws)):
         chain = run_chain(
-            state,
-            edges,
-            cycles,
-            rng,
-            num_steps=count,
-            num_draws=num_draws,
-            temperatures=options.temperature,
-        )
+            state, edges, cycles, rng,
+            num_steps=steps, num_draws=draws, temperatures=options.temperature,
+        )  # fmt: skip
     return chain
 
 

@@ -110,14 +110,9 @@ def cavity_scores(
     perms: np.ndarray,
     subjects: Iterable[int] | None = None,
 ) -> list[PairScores]:
-    """Return the pair scores of each subject given the weights' posterior from all others.
+    """Return the pair scores of subjects (all by default) given the weights' posterior from others.
 
-    Args:
-        problem: The statistics.
-        edges: Estimates of all subjects.
-        scales: The variances.
-        perms: (J, m) the permutations of the subjects.
-        subjects: The subjects to score; all by default.
+    The others have the permutations ``perms``, (J, m).
     """
     if problem.num_subjects == 1:
         return [pair_scores(edges[0], prior_beliefs(problem, scales), problem.prior[0])]
@@ -137,12 +132,7 @@ def plausible_moves(
 
     Swaps of two labels in one subject are scored by its pair scores given the others. With several
     subjects there are also exchanges of two labels in all of them, scored by the sum of the pair
-    scores under the prior.
-
-    Args:
-        state: The state to move from.
-        edges: Estimates of all subjects.
-        scores: The `cavity_scores` of the state, if they are known.
+    scores under the prior. ``scores`` are the `cavity_scores` of the state, if they are known.
     """
     problem, perms = state.problem, state.perms
     moves, scored = [], []
@@ -208,12 +198,6 @@ def rematch_blocks(
     labels, while no single swap gains anything. Frank-Wolfe steps on such rows alone, from a random
     relaxed matching, find these cycles at little cost (large neighbourhood search, Shaw 1998). A
     cycle is taken if it raises the exact evidence.
-
-    Args:
-        state: The state.
-        edges: Estimates of all subjects.
-        rng: The source of randomness.
-        num_blocks: The number of blocks to try.
     """
     problem = state.problem
     open_rows = [np.flatnonzero(mask.sum(axis=-1) > 1) for mask in problem.mask]

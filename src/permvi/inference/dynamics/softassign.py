@@ -152,13 +152,9 @@ def _off_diagonal(edges: Edges) -> np.ndarray:
 def iterate(
     batch: SoftProblem, temperature: ArrayLike, *, num_steps: int, complete: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Take the steps for a batch of problems.
+    """Take the steps for F problems, given as arrays (F, ...).
 
-    Args:
-        batch: F problems, as arrays (F, ...).
-        temperature: Temperature of the evidence.
-        num_steps: Number of steps.
-        complete: Whether all rows are recorded, which saves a term.
+    ``complete`` tells whether all rows are recorded, which saves a term.
 
     Returns:
         All fields of `SoftassignResult` but the last, (F, ...) each.
@@ -200,10 +196,7 @@ def _gradient(
     """Return the gradient (J, m, m) of all subjects' log evidence, given beliefs (J, m, m)."""
     square = problem.error[:, None, None] ** 2
     precision = 1 / (variance + square)
-    terms = [
-        (problem.z**2, 0.5 * (1 / square - precision)),
-        (problem.z, mean * precision),
-    ]
+    terms = [(problem.z**2, 0.5 * (1 / square - precision)), (problem.z, mean * precision)]
     if not complete:
         constant = 0.5 * jnp.log(square * precision) - 0.5 * mean**2 * precision
         terms.append((problem.recorded, constant))

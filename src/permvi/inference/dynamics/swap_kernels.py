@@ -11,15 +11,7 @@ _compile = compiled(fastmath=REORDERED_SUMS)
 
 
 class System(NamedTuple):
-    """The weights that all subjects share.
-
-    Attributes:
-        W: (m, m) zero off the support.
-        support: (m, m) booleans.
-        inputs: The inputs of each label.
-        touched: See `SharedRegression.touched`.
-        noise: The noise variance.
-    """
+    """The weights W (m, m) of all subjects, the noise variance, and lists of `SharedRegression`."""
 
     W: np.ndarray
     support: np.ndarray
@@ -31,12 +23,9 @@ class System(NamedTuple):
 class Subject(NamedTuple):
     r"""One subject and its permutation; the last three arrays are changed in place.
 
+    The first five are the subject's part of a `SharedRegression`, (m, m) or (m,).
+
     Attributes:
-        C0: (m, m) see `SharedRegression`, and likewise for the next four.
-        C1: (m, m).
-        recorded: (m,) booleans.
-        prior: (m, m).
-        mask: (m, m) booleans.
         pairs: (K, 2) rows with a choice and the labels that they may have, sorted by row.
         pairs_start: (m + 1,) where in ``pairs`` each row begins.
         labels: (m,) the label of each row.
