@@ -177,7 +177,7 @@ def test_doubts_are_warnings_in_the_name_of_the_caller(monkeypatch):
     with pytest.warns(pv.FitWarning, match="verdict 'check': no independent fit") as caught:
         pv.fit(points(), "rounding")
     assert caught[0].filename == __file__
-    with pytest.warns(pv.FitWarning, match="2 of 2 fits are not to be trusted") as caught:
+    with pytest.warns(pv.FitWarning, match="2 of 2 fits have a verdict other than") as caught:
         pv.fit_many([points(), points()], "rounding")
     assert caught[0].filename == __file__
 

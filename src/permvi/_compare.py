@@ -1,4 +1,4 @@
-"""Several methods on one model, side by side with the exact answer where there is one."""
+"""Compare methods on one model with each other and with the exact posterior."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -22,24 +22,24 @@ from permvi.problem.prepare import Prepared, prepare
 if TYPE_CHECKING:
     import pandas as pd
 
-# Up to so many items all matchings are listed to compare whole distributions.
+# Whole distributions are compared by listing all matchings of up to this many items.
 _MAX_LISTED = 8
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What became of one method; None where there is nothing to say.
+    """The result of one method; None for what it does not give.
 
     Attributes:
-        method: Its name.
-        tv_mean: Mean over rows of the total variation between its marginals and the exact ones.
-        tv_max: The largest of them.
+        method: Name of the method.
+        tv_mean: Total variation between its marginals and the exact ones, mean over rows.
+        tv_max: The largest total variation of a row.
         hellinger: Hellinger distance between whole distributions, up to 8 items.
         log_evidence_error: Its log evidence minus the exact one.
-        verdict: What it says of itself.
+        verdict: Verdict of its diagnostics.
         ess_per_draw: Effective samples per draw.
-        evaluations: Log densities evaluated.
-        seconds: How long it took, compilation included.
+        evaluations: Number of log densities evaluated.
+        seconds: Duration, compilation included.
         refused: Why it does not take the model, else empty.
     """
 
@@ -56,32 +56,29 @@ class Compared:
 
 
 class Comparison(list[Compared]):
-    """A list of what became of each method that prints as a table.
+    """A list of results by method that prints as a table.
 
     Attributes:
         posteriors: The posteriors by method.
-        exact: The exact posterior, None if there is none.
+        exact: The exact posterior, or None if it is not affordable.
     """
 
     def __init__(
-        self,
-        rows: Iterable[Compared],
-        posteriors: Mapping[str, Posterior],
-        exact: Posterior | None,
+        self, rows: Iterable[Compared], posteriors: Mapping[str, Posterior], exact: Posterior | None
     ) -> None:
         super().__init__(rows)
         self.posteriors = dict(posteriors)
         self.exact = exact
 
     def to_frame(self) -> "pd.DataFrame":
-        """A pandas frame with a row per method."""
+        """Return a pandas frame with a row per method."""
         import pandas as pd
 
         names = [field.name for field in fields(Compared)]
         return pd.DataFrame([[getattr(row, name) for name in names] for row in self], columns=names)
 
     def to_markdown(self) -> str:
-        """A Markdown table."""
+        """Return a Markdown table."""
         return markdown_table(*self._cells())
 
     def __repr__(self) -> str:
@@ -108,22 +105,22 @@ def compare(
     jax: bool | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run several methods on one model and say how far each is from the exact answer.
+    """Run several methods on one model and measure how far each is from the exact posterior.
 
     Args:
-        model: As for `fit`.
-        methods: Names from `permvi.methods`; by default all that are for this kind of model. What
-            a method refuses is a row with its reason.
-        seed: As for `fit`.
+        model: See `fit`.
+        methods: Names from `permvi.methods`; by default all that are for this kind of model. A
+            method that refuses the model gets a row with its reason.
+        seed: See `fit`.
         options: Settings by method, e.g. ``{"mcmc": {"num_chains": 4}}``.
-        n: For functions, as for `fit`, and so on for the next two.
-        input: What a function takes.
+        n: For functions, see `fit`, and likewise for the rest.
+        input: Argument of the function.
         jax: Whether it is a JAX function.
-        progress: As for `fit`.
+        progress: Called now and then.
 
     Returns:
-        A table with a row per method, in the given order. Errors are against the exact posterior;
-        where that is not affordable they are missing.
+        A table with a row per method, in the given order. Errors against the exact posterior are
+        missing where that is not affordable.
 
     Raises:
         ValueError: A method does not exist.
@@ -165,10 +162,7 @@ def _row(name: str, found: Posterior, reference: Posterior | None, prepared: Pre
     errors: dict[str, float | None] = {}
     if reference is not None:
         by_row = metrics.total_variation_per_row(
-            found.marginals,
-            reference.marginals,
-            found.p_unmatched_rows,
-            reference.p_unmatched_rows,
+            found.marginals, reference.marginals, found.p_unmatched_rows, reference.p_unmatched_rows
         )
         errors = {
             "tv_mean": float(by_row.mean()),
@@ -188,7 +182,7 @@ def _row(name: str, found: Posterior, reference: Posterior | None, prepared: Pre
 
 
 def _hellinger(found: Posterior, reference: Posterior, prepared: Prepared) -> float | None:
-    """Between whole distributions; of draws, their weighted frequencies are the distribution."""
+    """Return the Hellinger distance of whole distributions; draws count by their frequencies."""
     if prepared.problem.num_sites * max(prepared.problem.shape) > _MAX_LISTED:
         return None
     perms = prepared.restore(list_all(prepared.problem))

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files whole or not at all."""
 
 import contextlib
 import json
@@ -10,9 +10,9 @@ from typing import Any
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path``, moved onto it when the block ends without an error.
+    """Yield a temporary path, which replaces ``path`` when the block ends without an error.
 
-    After an error the temporary file is removed and what was at ``path`` is still there.
+    After an error the temporary file is removed and ``path`` is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -23,7 +23,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> Path:
-    """Write ``value`` as indented JSON; NaN and infinity, which JSON lacks, are refused."""
+    """Write ``value`` as indented JSON; refuse NaN and infinity, which JSON lacks."""
     with atomic(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return path

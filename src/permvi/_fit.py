@@ -18,12 +18,12 @@ from permvi.posterior import Latent, Posterior, diagnose
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared, prepare
 
-# Draws of permutations behind the moments of latents that a model has integrated out.
+# Draws of permutations for the moments of latents that a model has integrated out.
 _NUM_DRAWS = 4000
 
 
 class FitWarning(UserWarning):
-    """A fit that should not be believed without a look at its diagnostics."""
+    """Warning about a fit whose verdict is not "trust"."""
 
 
 def fit(
@@ -37,29 +37,30 @@ def fit(
     progress: Progress | None = None,
     **options: Any,
 ) -> Posterior:
-    """The posterior over permutations of a model, or of any log density.
+    """Compute the posterior over permutations of a model, or of any log density.
 
-    Known pairs are taken out before the method sees the problem and put back afterwards, and masks
-    lose the entries that no matching uses. So every method takes known pairs.
+    Every method takes known pairs: they are taken out before the method sees the problem and put
+    back afterwards. Masks lose the entries that no matching uses.
 
     Args:
         model: A model (see `permvi.models.Model`), or a function of one matrix or permutation that
-            returns its log density; then ``n`` is needed.
+            returns its log density, which needs ``n``.
         method: A name from `permvi.methods`, or "auto": exact where that is affordable, else the
-            best general method there is.
+            best general method.
         seed: The same seed gives the same posterior.
-        n: For functions: the number of items, or (n, m) with the number of labels.
-        input: For functions: what it takes, "matrix" (default) or "perm".
-        jax: For functions: whether it is a JAX function; by default that is found out.
-        progress: Called as ``progress(what, done, total)`` now and then.
+        n: For functions: number of items, or (n, m) with the number of labels.
+        input: For functions: their argument, "matrix" (default) or "perm".
+        jax: For functions: whether it is a JAX function; by default the function is traced to find
+            out.
+        progress: Called now and then as ``progress(what, done, total)``.
         **options: Settings of the method, e.g. ``max_size`` of "exact".
 
     Returns:
-        The posterior. A `FitWarning` says if its verdict is not "trust", and why.
+        The posterior. If its verdict is not "trust", a `FitWarning` gives the reason.
 
     Raises:
-        ValueError: The method does not exist, or cannot treat this model.
-        TypeError: ``model`` is none.
+        ValueError: The method does not exist, or does not take this model.
+        TypeError: ``model`` is not a model.
     """
     registry.check_method(method)
     began = time.perf_counter()
@@ -79,18 +80,17 @@ def fit_many(
     progress: Progress | None = None,
     **options: Any,
 ) -> list[Posterior]:
-    """The posteriors of many models; those of one shape are fitted in one vmapped call.
+    """Compute the posteriors of many models; those of one shape are fitted in one vmapped call.
 
     Args:
-        models: As for `fit`.
-        method: As for `fit`. "auto" chooses for each model.
-        seed: As for `fit`.
-        progress: As for `fit`.
-        **options: As for `fit`.
+        models: The models.
+        method: See `fit`, and likewise for the rest. "auto" chooses for each model.
+        seed: The same seed gives the same posteriors.
+        progress: Called now and then.
+        **options: Settings of the method.
 
     Returns:
-        One posterior for each model, in their order. Where they were fitted together, ``seconds``
-        is an equal share.
+        One posterior for each model, in order. Models fitted together share ``seconds`` equally.
     """
     registry.check_method(method)
     batch = [prepare(as_model(model)) for model in models]
@@ -184,7 +184,7 @@ def _run_together(
 
 
 def as_model(model: Any, **of_function: Any) -> Any:
-    """The model itself, or that of a function (with ``n``, ``input`` and ``jax``)."""
+    """Return the model itself, or make one of a function (with ``n``, ``input`` and ``jax``)."""
     if isinstance(model, Model):
         given = [name for name, value in of_function.items() if value is not None]
         if given:
@@ -204,7 +204,7 @@ def as_model(model: Any, **of_function: Any) -> Any:
 def _complete(
     posterior: Posterior, prepared: Prepared, context: Context, requested: str, seconds: float
 ) -> Posterior:
-    """Add to a posterior all that does not depend on the method."""
+    """Add everything to a posterior that does not depend on the method."""
     evidence = posterior.log_evidence
     if evidence is not None:
         evidence += optional(prepared.model, "log_constant") or 0.0
@@ -231,7 +231,7 @@ def _integrated(posterior: Posterior, prepared: Prepared, seed: int) -> dict[str
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as a posterior stores them: what JSON knows as it is, the rest as text."""
+    """Return options as a posterior stores them: JSON values as they are, the rest as text."""
     plain = (str, int, float, bool, type(None), list, tuple, dict, np.ndarray, np.generic)
     return {
         name: value if isinstance(value, plain) else repr(value) for name, value in options.items()
@@ -239,7 +239,7 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warn(posteriors: Sequence[Posterior]) -> None:
-    """One warning for all that is not to be trusted, in the name of the caller of the caller."""
+    """Warn the caller's caller once about all fits whose verdict is not "trust"."""
     doubtful = [p for p in posteriors if p.diagnostics.verdict != "trust"]
     if not doubtful:
         return
@@ -248,7 +248,7 @@ def _warn(posteriors: Sequence[Posterior]) -> None:
         message = f"verdict {worst.verdict!r}: {worst.reasons[0]}."
     else:
         message = (
-            f"{len(doubtful)} of {len(posteriors)} fits are not to be trusted as they are; of the "
-            f"first of them: {worst.reasons[0]}."
+            f"{len(doubtful)} of {len(posteriors)} fits have a verdict other than 'trust'; the "
+            f"first reason: {worst.reasons[0]}."
         )
     warnings.warn(message, FitWarning, stacklevel=3)

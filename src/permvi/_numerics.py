@@ -1,7 +1,6 @@
-"""Elementary functions that keep their precision, and their gradients, at the ends of (0, 1).
+"""Elementary functions with precise values and gradients at the ends of (0, 1).
 
-Every branch is fed a harmless argument where it is not taken, so that no NaN gradient leaks out
-of it.
+A branch that is not taken gets a harmless argument, so that no NaN gradient leaks out of it.
 """
 
 import jax
@@ -12,8 +11,8 @@ _LOG_2 = float(np.log(2.0))
 
 
 def log1mexp(x: jax.Array) -> jax.Array:
-    """``log(1 - exp(x))`` for x < 0, elementwise; -inf at zero and NaN above it."""
-    # Maechler (2012): whichever of the two forms loses nothing, switching at 1 - exp(x) = 1/2.
+    """Return ``log(1 - exp(x))`` for x < 0, elementwise; -inf at zero and NaN above it."""
+    # Maechler (2012): use the form that loses no digits, switching at 1 - exp(x) = 1/2.
     near = x > -_LOG_2
     close = jnp.log(-jnp.expm1(jnp.where(near, x, -1.0)))
     far = jnp.log1p(-jnp.exp(jnp.where(near, -1.0, x)))
@@ -21,10 +20,10 @@ def log1mexp(x: jax.Array) -> jax.Array:
 
 
 def complement_loglog(s: jax.Array) -> jax.Array:
-    """``log(-log(1 - p))`` of the p with ``log(-log p) = s``, elementwise; its own inverse.
+    """Return ``log(-log(1 - p))`` where ``log(-log p) = s``, elementwise; its own inverse.
 
-    A probability within 1e-100 of zero or of one has an ordinary number for its ``log(-log p)``,
-    so neither p nor 1 - p is ever rounded to one.
+    Even for p within 1e-100 of zero or one, ``log(-log p)`` is an ordinary number, so neither p nor
+    1 - p is ever rounded to one.
     """
     reach = -float(np.log(jnp.finfo(s.dtype).eps))
     # Outside these limits the leading term of the expansion is exact to the last bit.

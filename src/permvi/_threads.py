@@ -1,6 +1,6 @@
-"""Threads for independent work in NumPy, each with a BLAS that starts no threads of its own.
+"""Threads for independent work in NumPy, each with a single-threaded BLAS.
 
-BLAS threads of several Python threads would wait for each other.
+Otherwise the BLAS threads of several Python threads would wait for each other.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _limits: Any = None
 
 @contextlib.contextmanager
 def pool(num_tasks: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads for so many tasks, no more than there are cores; one task leaves BLAS as it is."""
+    """Open threads for this many tasks, at most one per core; one task leaves BLAS as it is."""
     num_threads = min(num_tasks, os.cpu_count() or 1)
     limited = _single_threaded_blas() if num_threads > 1 else contextlib.nullcontext()
     with limited, ThreadPoolExecutor(num_threads) as threads:
@@ -26,9 +26,9 @@ def pool(num_tasks: int) -> Iterator[ThreadPoolExecutor]:
 
 @contextlib.contextmanager
 def _single_threaded_blas() -> Iterator[None]:
-    """The limit is that of the process: who comes first sets it, who goes last takes it back."""
+    """Limit BLAS in the whole process from the first entry to the last exit."""
     global _num_open, _limits
-    # Only now: it looks at all libraries that are loaded.
+    # Imported here because it inspects all loaded libraries.
     from threadpoolctl import threadpool_limits
 
     with _lock:

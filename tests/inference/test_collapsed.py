@@ -167,7 +167,7 @@ def test_the_same_seed_gives_the_same_posterior(recorded):
 def test_one_search_is_never_trusted(recorded):
     posterior = fit(model_of_worms(*recorded), num_restarts=1, num_steps=400)
     assert posterior.diagnostics.verdict == "check"
-    assert "one search only" in posterior.diagnostics.reasons[0]
+    assert "only one search" in posterior.diagnostics.reasons[0]
 
 
 def test_other_models_are_refused():

@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from permvi.inference.dynamics.edges import Beliefs, Edges, estimate_edges
 from permvi.inference.dynamics.evidence import CollapsedState
-from permvi.inference.dynamics.matching import pair_scores
+from permvi.inference.dynamics.matching import Beliefs, Edges, estimate_edges, pair_scores
 from permvi.inference.dynamics.search import plausible_moves, rematch_blocks
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
 

@@ -98,4 +98,4 @@ def test_labels_among_many_of_small_probability_are_no_surprise(fitted, monkeypa
     assert posterior.marginals.max() < 0.05
     np.testing.assert_array_equal(posterior.diagnostics.extras["search_surprises"], 0)
     assert posterior.diagnostics.verdict == "do not trust"
-    assert "do not suffice" in posterior.diagnostics.reasons[0]
+    assert "too little data" in posterior.diagnostics.reasons[0]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from permvi.experiments._worms import antisymmetric_weights
-from permvi.inference.dynamics.edges import posterior_beliefs
-from permvi.inference.dynamics.evidence import CollapsedState, Scales
-from permvi.inference.dynamics.moves import Moves, differences
+from permvi.inference.dynamics.evidence import CollapsedState, Moves, differences
+from permvi.inference.dynamics.matching import posterior_beliefs
+from permvi.inference.dynamics.regression import Scales
 from permvi.models import SharedDynamics
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
 
@@ -140,7 +140,7 @@ def _agreeing(perms, other, part):
 def test_beliefs_are_the_posterior_of_the_weights(case):
     _, problem, state = case
     K0, K1, present = state.statistics
-    found = posterior_beliefs(problem, K0, K1, present, state.scales)
+    found = posterior_beliefs(problem, state.statistics, state.scales)
     for a in range(7):
         b = np.flatnonzero(problem.support[a])
         precision = K0[present[:, a]][:, b[:, None], b].sum(axis=0) / state.scales.noise

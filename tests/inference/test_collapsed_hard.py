@@ -49,7 +49,7 @@ def test_what_one_search_alone_has_found_is_not_trusted():
     posterior = fit(model_of_worms(found, *rest))
     assert scored(found, posterior) > 0.9
     assert posterior.diagnostics.verdict == "do not trust"
-    assert "end elsewhere" in posterior.diagnostics.reasons[0]
+    assert "searches disagree" in posterior.diagnostics.reasons[0]
 
 
 def test_wrong_edges():

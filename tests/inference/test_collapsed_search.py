@@ -7,10 +7,16 @@ import pytest
 import scipy.stats
 
 from permvi.inference.dynamics import CollapsedOptions, evidence_kernels
-from permvi.inference.dynamics.edges import Beliefs, Edges, estimate_edges
-from permvi.inference.dynamics.evidence import CollapsedState
-from permvi.inference.dynamics.matching import climb, frank_wolfe, pair_scores
-from permvi.inference.dynamics.moves import Moves, differences
+from permvi.inference.dynamics.evidence import CollapsedState, Moves, Screen, differences
+from permvi.inference.dynamics.matching import (
+    Beliefs,
+    Edges,
+    climb,
+    estimate_edges,
+    frank_wolfe,
+    pair_scores,
+)
+from permvi.inference.dynamics.regression import Lists
 from permvi.inference.dynamics.run import run_chain
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
 
@@ -50,17 +56,18 @@ def test_swap_gains_and_the_screen_are_differences(rng):
     _, _, support, scores = some_scores(rng, recorded=5)
     perm = rng.permutation(6)
     rows, gains = np.argsort(perm), scores.swap_gains(perm)
-    both = support | support.T
-    start = np.concatenate([[0], np.cumsum(both.sum(axis=1))])
-    lists = np.nonzero(both)[1], start
+    neighbours = Lists.of(support | support.T)
+    screen = Screen(scores.A[None], scores.B[None], np.zeros(0))
+    unused = np.zeros((1, 6, 6))
+    subjects = evidence_kernels.Subjects(
+        unused, unused, unused > 0, scores.C[None], rows[None].astype(np.int64)
+    )
     for i, k in itertools.combinations(range(6), 2):
         swapped = perm.copy()
         swapped[[i, k]] = swapped[[k, i]]
         expected = scores.value(swapped) - scores.value(perm)
         np.testing.assert_allclose(gains[i, k], expected, atol=1e-10)
-        screened = evidence_kernels._screen(
-            scores.A, scores.B, scores.C, rows, *lists, perm[i], perm[k]
-        )
+        screened = evidence_kernels._screen(screen, subjects, neighbours, 0, perm[i], perm[k])
         np.testing.assert_allclose(screened, expected, atol=1e-10)
 
 

@@ -10,8 +10,7 @@ import pytest
 import permvi as pv
 from permvi import assignment
 from permvi.inference.dynamics import SoftassignOptions, run_softassign, softassign
-from permvi.inference.dynamics.edges import estimate_edges, prior_beliefs
-from permvi.inference.dynamics.matching import pair_scores
+from permvi.inference.dynamics.matching import estimate_edges, pair_scores, prior_beliefs
 from tests.inference.collapsed_cases import (
     graph,
     model_of,
@@ -151,7 +150,7 @@ def test_worms_are_identified_and_never_trusted(fitted):
 def test_too_little_data_is_not_trusted(fitted):
     (found, *_), _, posterior = (each[2] for each in fitted)
     assert posterior.diagnostics.verdict == "do not trust"
-    assert "do not suffice" in posterior.diagnostics.reasons[0]
+    assert "too little data" in posterior.diagnostics.reasons[0]
     assert (posterior.mode == found.truth).mean() < 0.7
 
 

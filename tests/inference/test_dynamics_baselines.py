@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 import permvi as pv
 from permvi.inference.dynamics import JointState, alternate, run_gibbs, swap_kernels
-from permvi.inference.dynamics.alternation import weight_scores
+from permvi.inference.dynamics.joint import weight_scores
 from permvi.inference.dynamics.matching import PairScores
 from permvi.inference.map import MapOptions
 from permvi.inference.mcmc import MCMCOptions
@@ -403,7 +403,7 @@ def test_models_run_one_by_one(rng):
         ("mcmc", {"proposal": "sequential"}, "proposal must be 'none' for shared dynamics"),
         ("mcmc", {"num_steps": 2}, "num_steps must leave at least 4 draws"),
         ("map", {"start": [1, 2, 1, 0]}, "start must give every row a label of its own"),
-        ("map", {"start": [0, 2, 3, 1]}, "start must keep to the mask of the model"),
+        ("map", {"start": [0, 2, 3, 1]}, "start must respect the mask of the model"),
     ],
 )
 def test_bad_options_get_one_sentence(method, options, message, rng):

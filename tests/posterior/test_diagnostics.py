@@ -25,26 +25,26 @@ def rows(worst):
         ({"disagreement_by_row": rows(0.03), "ess_per_draw": 0.1}, "trust", "agree to within 0.03"),
         ({"disagreement_by_row": rows(0.05), "ess_per_draw": 0.5}, "check", "disagree by 0.05"),
         ({"disagreement_by_row": rows(0.1), "ess_per_draw": 0.5}, "check", "disagree by 0.10"),
-        ({"disagreement_by_row": rows(0.31), "ess_per_draw": 0.5}, "do not trust", "0.31 in row 2"),
-        ({"disagreement_by_row": rows(np.nan), "ess_per_draw": 0.5}, "do not trust", "in row 2"),
+        ({"disagreement_by_row": rows(0.31), "ess_per_draw": 0.5}, "do not trust", "0.31 on row 2"),
+        ({"disagreement_by_row": rows(np.nan), "ess_per_draw": 0.5}, "do not trust", "on row 2"),
         ({"disagreement_by_row": ROWS, "ess_per_draw": 0.09}, "check", "worth only 0.09"),
         ({"disagreement_by_row": ROWS, "ess_per_draw": 0.009}, "do not trust", "worth only 0.009"),
         ({"ess_per_draw": 0.001}, "do not trust", "worth only 0.001"),
-        ({"bias_by_row": ROWS, "converged": False}, "trust", "within 0.02 of all"),
-        ({"bias_by_row": rows(0.06), "ess_per_draw": 0.9}, "check", "differ by 0.06 in row 2"),
-        ({"bias_by_row": 10 * ROWS + 0.01}, "do not trust", "differ by 0.21 in row 1"),
-        ({"bias_by_row": rows(np.nan)}, "do not trust", "differ by 1.00 in row 2"),
-        ({"missed_mass": 0.01, "ess_per_draw": 0.5}, "trust", "missed modes found 0.01 of"),
-        ({"missed_mass": 0.06, "ess_per_draw": 0.5}, "check", "a search found 0.06"),
-        ({"missed_mass": 0.21, "ess_per_draw": 0.5}, "do not trust", "it misses modes"),
-        ({"missed_mass": 0.0, "sampling_error_by_row": ROWS}, "trust", "missed modes found 0 of"),
-        ({"missed_mass": 0.0, "sampling_error_by_row": 4 * ROWS}, "check", "off by 0.04 in a row"),
-        ({"missed_mass": 0.0, "sampling_error_by_row": 20 * ROWS}, "do not trust", "off by 0.2"),
+        ({"bias_by_row": ROWS, "converged": False}, "trust", "to within 0.02"),
+        ({"bias_by_row": rows(0.06), "ess_per_draw": 0.9}, "check", "by 0.06 on row 2"),
+        ({"bias_by_row": 10 * ROWS + 0.01}, "do not trust", "by 0.21 on row 1"),
+        ({"bias_by_row": rows(np.nan)}, "do not trust", "by 1.00 on row 2"),
+        ({"missed_mass": 0.01, "ess_per_draw": 0.5}, "trust", "missed modes found 1 % of"),
+        ({"missed_mass": 0.06, "ess_per_draw": 0.5}, "check", "a search found 6 % of"),
+        ({"missed_mass": 0.21, "ess_per_draw": 0.5}, "do not trust", "the fit misses modes"),
+        ({"missed_mass": 0.0, "sampling_error_by_row": ROWS}, "trust", "missed modes found 0 % of"),
+        ({"missed_mass": 0.0, "sampling_error_by_row": 4 * ROWS}, "check", "about 4 % of an"),
+        ({"missed_mass": 0.0, "sampling_error_by_row": 20 * ROWS}, "do not trust", "about 20 %"),
         ({"missed_mass": 0.0, "sampling_error_by_row": ROWS, "ess_per_draw": 0.004}, "check",
          "itself uncertain"),
         ({"missed_mass": 0.0, "sampling_error_by_row": ROWS, "ess_per_draw": 0.006}, "trust",
          "missed modes"),
-        ({"missed_mass": 0.0, "sampling_error_by_row": rows(np.nan)}, "do not trust", "off by"),
+        ({"missed_mass": 0.0, "sampling_error_by_row": rows(np.nan)}, "do not trust", "about "),
         ({"missed_mass": 0.0, "disagreement_by_row": rows(0.05), "ess_per_draw": 0.5}, "check",
          "disagree by 0.05"),
         ({"sampling_error_by_row": ROWS}, "check", "no independent fit was compared"),
@@ -65,11 +65,11 @@ def test_reasons_name_row_label_site_and_remedy():
     labels = ["a", "b", "AVAL"]
     reason = judge(disagreement_by_row=by_row, row_labels=labels).reasons[0]
     assert reason == (
-        "two fits disagree by 0.31 in row 2 of site 1 (label 'AVAL'): its marginals may be off; "
+        "two fits disagree by 0.31 on item 'AVAL' (row 2 of site 1): its marginals may be wrong; "
         "try method='mcmc' or more restarts"
     )
     advised = judge(disagreement_by_row=by_row[1], advice="add steps").reasons[0]
-    assert advised.endswith("in row 2: its marginals may be off; add steps")
+    assert advised.endswith("on row 2: its marginals may be wrong; add steps")
 
 
 @pytest.mark.parametrize("k_hat", [-np.inf, 0.2, 0.9, np.inf, np.nan])

@@ -91,7 +91,7 @@ def test_bad_fields_are_answered_in_one_sentence(fields, message):
         (lambda p: Posterior.from_draws([[0, 0]], shape=(2, 2)), ValueError, "got 0 twice"),
         (lambda p: Posterior.from_draws([[0, 1, 2]], shape=(2, 3)), ValueError, "draws must have"),
         (lambda p: cases.make("exact", {"scores": p.marginals}, None, settings={"f": len}),
-         TypeError, "settings must be what JSON can hold"),
+         TypeError, "settings must be JSON values"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_answered_in_one_sentence(call, error, message, rng):

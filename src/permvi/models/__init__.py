@@ -1,4 +1,4 @@
-"""Models: what is known about who matches whom, as a log density over permutations."""
+"""Models: log densities over the permutations that match items with labels."""
 
 from permvi.models.callables import CallableModel as CallableModel
 from permvi.models.dynamics import SharedDynamics as SharedDynamics

@@ -1,4 +1,4 @@
-"""The arguments that all models share, checked: one sentence for each mistake."""
+"""Checks of the arguments that all models share."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from permvi.models.labels import Labels, check_labels, frame_labels, is_frame, k
 
 
 def real(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
-    """``value`` as float64 on the host (a value traced by JAX stays what it is)."""
+    """Return ``value`` as float64 on the host; a value traced by JAX is returned as it is."""
     if not _checks.is_concrete(value):
         array = value
     else:
@@ -30,7 +30,7 @@ def real(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
 
 
 def finite(name: str, array: Any, hint: str = "") -> Any:
-    """``array`` if all of it is finite, else a ``ValueError`` that says where it is not."""
+    """Return ``array`` if it is finite; else raise a ``ValueError`` that says where it is not."""
     if _checks.is_concrete(array):
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
@@ -42,7 +42,7 @@ def finite(name: str, array: Any, hint: str = "") -> Any:
 
 
 def scores(name: str, value: Any, mask: np.ndarray | None) -> Any:
-    """(n, m) or (S, n, m) scores, finite wherever the mask allows a pair and zero elsewhere."""
+    """Return (n, m) or (S, n, m) scores, finite where the mask allows a pair and zero elsewhere."""
     array = one_site(real(name, value, (2, 3)))
     if mask is not None and _checks.is_concrete(array):
         array = np.where(mask, array, 0.0)
@@ -50,14 +50,14 @@ def scores(name: str, value: Any, mask: np.ndarray | None) -> Any:
 
 
 def one_site(array: Any) -> Any:
-    """An array without the site axis if there is but one site."""
+    """Drop the site axis of an array if there is only one site."""
     return array[0] if array.ndim == 3 and array.shape[0] == 1 else array
 
 
 def _like(name: str, value: Any, table: tuple[int, ...], labels: Labels) -> Any:
-    """``value`` as an array that broadcasts to the shape of the scores, brought to that shape.
+    """Broadcast ``value`` to the shape of the scores.
 
-    A DataFrame has to name its rows and columns as the scores do, and in that order.
+    A DataFrame must name its rows and columns as the scores do, in the same order.
     """
     for side, mine, theirs in zip(("rows", "columns"), frame_labels(value), labels, strict=True):
         if mine is not None and theirs is not None and mine != theirs:
@@ -74,7 +74,7 @@ def _like(name: str, value: Any, table: tuple[int, ...], labels: Labels) -> Any:
 
 
 def allowed_pairs(value: Any, table: tuple[int, ...], labels: Labels) -> np.ndarray | None:
-    """The pairs that are allowed, as booleans of the shape of the scores."""
+    """Return the mask as booleans of the shape of the scores."""
     if value is None:
         return None
     array = _like("mask", value, table, labels)
@@ -86,7 +86,7 @@ def allowed_pairs(value: Any, table: tuple[int, ...], labels: Labels) -> np.ndar
 def _prior_scores(
     value: Any, table: tuple[int, ...], labels: Labels, allowed: np.ndarray | None
 ) -> np.ndarray | None:
-    """Log prior weights of pairs, of the shape of the scores."""
+    """Return log prior weights of pairs, of the shape of the scores."""
     if value is None:
         return None
     return scores("prior_scores", _like("prior_scores", value, table, labels), allowed)
@@ -95,7 +95,7 @@ def _prior_scores(
 def known_pairs(
     value: Any, table: tuple[int, ...], labels: Labels, allowed: np.ndarray | None
 ) -> np.ndarray | None:
-    """Known pairs as (n,) or (S, n) columns, -1 for unknown; {row: column} for one site."""
+    """Return known columns (n,) or (S, n), -1 for unknown; one site may give {row: column}."""
     if value is None:
         return None
     n, m = table[-2:]
@@ -128,16 +128,14 @@ def known_pairs(
 
 
 def _unmatched(name: str, value: Any, table: tuple[int, ...], axis: int) -> np.ndarray | None:
-    """Log weights of leaving rows or columns unmatched, a number each; -inf where they must."""
+    """Return log weights of unmatched rows or columns, -inf for those that must be matched."""
     if value is None:
         return None
     shape = (*table[:-2], table[axis])
     array = real(name, value, (0, 1, 2))
     bad = array[np.isnan(array) | (array == np.inf)]
     if bad.size:
-        raise ValueError(
-            f"{name} must be finite, or -inf for what has to be matched, got {bad[0]}."
-        )
+        raise ValueError(f"{name} must be finite, or -inf for what must be matched, got {bad[0]}.")
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
@@ -147,14 +145,14 @@ def _unmatched(name: str, value: Any, table: tuple[int, ...], axis: int) -> np.n
 
 
 class Constraints(NamedTuple):
-    """What every model may say beside its density, checked and of full shape.
+    """Constraints and names that every model takes, checked and of full shape.
 
     Attributes:
         mask: (n, m) or (S, n, m) booleans, True where allowed, or None.
         known: (n,) or (S, n) known columns, -1 for unknown, or None.
         prior_scores: Log prior weights of pairs, of the shape of the mask, or None.
-        row_unmatched: (n,) or (S, n) log weights of leaving rows unmatched, or None.
-        col_unmatched: (m,) or (S, m) the same for columns, or None.
+        row_unmatched: (n,) or (S, n) log weights of unmatched rows, or None.
+        col_unmatched: (m,) or (S, m) log weights of unmatched columns, or None.
         labels: Names of rows and of columns, each None where there are none.
     """
 
@@ -180,7 +178,7 @@ def constraints(
     col_unmatched: Any,
     prior_scores: Any,
 ) -> Constraints:
-    """Check what was given for a model whose scores have (or would have) the shape ``table``."""
+    """Check the constraints of a model whose scores have (or would have) the shape ``table``."""
     names = check_labels(labels, found_labels, (table[-2], table[-1]))
     if col_unmatched is not None and row_unmatched is None and table[-2] == table[-1]:
         raise ValueError(

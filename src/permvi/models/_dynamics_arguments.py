@@ -1,4 +1,4 @@
-"""Recordings and constraints of subjects of different sizes, checked and brought to one shape."""
+"""Statistics, constraints and default scales of recordings from subjects of different sizes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -12,14 +12,14 @@ from permvi.models.labels import Labels, frame_labels, is_frame
 
 
 class Statistics(NamedTuple):
-    r"""Sums over time of one subject's activity, or of all subjects' with an axis in front.
+    r"""Sums over time of one subject's activity, or of all subjects with a leading axis.
 
     Attributes:
         C0: (n, n) :math:`\sum_t y_{t-1} y_{t-1}^\top`.
         C1: (n, n) :math:`\sum_t y_t y_{t-1}^\top`.
         squares: (n,) :math:`\sum_t y_t^2`.
-        num_steps: How many transitions.
-        recorded: (n,) False for rows that only fill up.
+        num_steps: Number of transitions.
+        recorded: (n,) booleans, False for rows that fill up the subject.
     """
 
     C0: np.ndarray
@@ -30,7 +30,7 @@ class Statistics(NamedTuple):
 
     @classmethod
     def of(cls, activity: np.ndarray) -> Self:
-        """The statistics of (T, n) activity."""
+        """Compute the statistics of activity (T, n)."""
         before, after = activity[:-1], activity[1:]
         return cls(
             before.T @ before,
@@ -41,7 +41,7 @@ class Statistics(NamedTuple):
         )
 
     def padded(self, n: int) -> "Statistics":
-        """The same with n rows; without copies where there are so many."""
+        """Fill up to n rows; return the same object if there are n already."""
         more = n - self.recorded.shape[-1]
         if more == 0:
             return self
@@ -57,12 +57,12 @@ class Statistics(NamedTuple):
 
     @classmethod
     def stack(cls, parts: Sequence[Self]) -> Self:
-        """Those of all subjects, (J, ...)."""
+        """Stack the statistics of all subjects, (J, ...)."""
         return cls(*(np.stack(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def recordings(value: Any) -> list[np.ndarray]:
-    """(T, n) arrays, one for each subject."""
+    """Return one (T, n) array for each subject."""
     if is_frame(value) or getattr(value, "ndim", None) == 2:
         value = [value]
     try:
@@ -83,7 +83,7 @@ def recordings(value: Any) -> list[np.ndarray]:
 
 
 def statistics(C0: Any, C1: Any, squares: Any, num_steps: Any) -> list[Statistics]:
-    """One for each subject, of arrays or sequences of them."""
+    """Return the statistics of each subject from arrays or sequences of arrays."""
     several = np.ndim(C0[0]) == 2
     given = (C0, C1, squares) if several else ([C0], [C1], [squares])
     steps = np.broadcast_to(np.asarray(num_steps), (len(given[0]),))
@@ -108,7 +108,7 @@ def statistics(C0: Any, C1: Any, squares: Any, num_steps: Any) -> list[Statistic
 
 
 def support(value: Any) -> np.ndarray:
-    """(m, m) booleans."""
+    """Return the support as (m, m) booleans."""
     array = np.asarray(value.to_numpy() if is_frame(value) else value)
     if array.dtype != bool:
         raise TypeError(f"support must be a boolean array, got dtype {array.dtype}.")
@@ -121,12 +121,12 @@ def support(value: Any) -> np.ndarray:
 
 
 def support_labels(value: Any) -> Labels:
-    """Names of the canonical neurons, if the support is a DataFrame."""
+    """Return the names of the canonical neurons if the support is a DataFrame."""
     return None, frame_labels(value)[1]
 
 
 def check_sizes(sizes: Sequence[int], num_labels: int) -> None:
-    """Nobody may have more neurons than there are."""
+    """Refuse subjects with more neurons than there are labels."""
     if max(sizes) > num_labels:
         raise ValueError(
             f"recordings must have at most {num_labels} neurons, as many as support, got "
@@ -135,7 +135,7 @@ def check_sizes(sizes: Sequence[int], num_labels: int) -> None:
 
 
 def scale(name: str, value: Any) -> float | None:
-    """A positive number, or None if it is to be learned."""
+    """Return a positive number, or None if it is to be learned."""
     if value is None:
         return None
     found = float(_arguments.real(name, value, (0,)))
@@ -147,11 +147,11 @@ def scale(name: str, value: Any) -> float | None:
 def fill_up(
     constraints: Mapping[str, Any], sizes: Sequence[int], num_labels: int
 ) -> dict[str, Any]:
-    """Constraints of subjects of different sizes as those of the largest size."""
+    """Extend the constraints of all subjects to the size of the largest."""
     n, filled = max(sizes), dict(constraints)
     if min(sizes) == n:
         for name in ("mask", "known", "prior_scores"):
-            # Sequences of arrays, as for subjects of different sizes.
+            # A sequence of arrays, as subjects of different sizes need it.
             if isinstance(filled[name], list | tuple):
                 filled[name] = np.stack([np.asarray(each) for each in filled[name]])
         return filled
@@ -177,7 +177,7 @@ def fill_up(
 
 
 def square_mask(mask: Any, known: Any, num_sites: int, shape: tuple[int, int]) -> np.ndarray | None:
-    """(m, m) or (J, m, m) who may be who, with known pairs and rows for what is left over."""
+    """Return (m, m) or (J, m, m) allowed pairs, given known pairs and rows that fill up."""
     n, m = shape
     if mask is None and known is None and n == m:
         return None
@@ -194,7 +194,7 @@ def square_mask(mask: Any, known: Any, num_sites: int, shape: tuple[int, int]) -
 
 
 def log_evidence(model: Any, perms: np.ndarray) -> float:
-    """The log evidence of one (J, n) set of permutations, see `SharedDynamics`."""
+    """Return the log evidence of one set of permutations (J, n), see `SharedDynamics`."""
     m, noise = model.num_labels, float(model.noise_scale) ** 2
     ridge = noise / float(model.weight_scale) ** 2
     K0, K1 = np.zeros((2, len(perms), m, m))
@@ -216,19 +216,19 @@ def log_evidence(model: Any, perms: np.ndarray) -> float:
     return 0.5 * float(total)
 
 
-# Where the ridge is looked for, as a multiple of the noise that the activity itself would suggest.
+# The range of the ridge, as a multiple of the noise that the activity itself suggests.
 _LOG_RIDGES = (np.log(1e-3), np.log(1e8))
 
 
 class Spectra(NamedTuple):
-    """What the evidence of dense regressions depends on, whatever the order of the neurons.
+    """Spectra of dense regressions, on which their evidence depends in any order of the neurons.
 
     Attributes:
-        eigenvalues: (K,) of all second moments of inputs, each as often as there are targets.
-        forms: (K,) squared covariances with the targets along the eigenvectors, summed over them.
+        eigenvalues: (K,) eigenvalues of the subjects' second moments of inputs.
+        forms: (K,) squared covariances with the targets along the eigenvectors, summed up.
         targets: (K,) numbers of targets.
         squares: Sum of squares of all targets.
-        num_values: How many numbers were predicted.
+        num_values: Number of predicted values.
     """
 
     eigenvalues: np.ndarray
@@ -241,7 +241,7 @@ class Spectra(NamedTuple):
 def spectra(
     C0: np.ndarray, C1: np.ndarray, squares: np.ndarray, num_steps: np.ndarray, recorded: np.ndarray
 ) -> Spectra:
-    """Spectra of the statistics (J, n, n), (J, n, n), (J, n), (J,) and (J, n) of all subjects."""
+    """Compute spectra of the statistics (J, n, n), (J, n, n), (J, n), (J,) and (J, n)."""
     parts = []
     for second, cross, here in zip(C0, C1, recorded, strict=True):
         values, vectors = np.linalg.eigh(second[np.ix_(here, here)])
@@ -257,9 +257,9 @@ def spectra(
 def empirical_scales(
     found: Spectra, density: float, weight: float | None, noise: float | None
 ) -> tuple[float, float]:
-    r"""Standard deviations of the weights and of the noise that make the recordings most probable.
+    r"""Return the standard deviations of weights and noise that make the recordings most probable.
 
-    Any pair may be an edge, so the weights count as dense with variance :math:`\rho v`, where
+    Any pair may be an edge, so the weights are treated as dense with variance :math:`\rho v`, where
     :math:`\rho` is the density of the support (empirical Bayes, MacKay 1992). With
     :math:`\lambda = \sigma^2 / (\rho v)` and the eigenvalues :math:`e_k` of the second moments,
 
@@ -269,16 +269,8 @@ def empirical_scales(
         - \frac{Y}{2 \sigma^2} - \frac{N}{2} \log \sigma^2 ,
 
     which no permutation of the neurons changes. Given :math:`\lambda` the best :math:`\sigma^2` is
-    a mean of squares, so that one number is searched for.
-
-    Args:
-        found: Spectra of the recordings.
-        density: :math:`\rho`.
-        weight: Standard deviation of the weights, or None if it is to be learned.
-        noise: That of the noise, likewise.
-
-    Returns:
-        Both.
+    a mean of squares, so only :math:`\lambda` is searched for. A standard deviation ``weight`` or
+    ``noise`` that is not None stays as it is.
     """
     if weight is not None and noise is not None:
         return weight, noise

@@ -11,8 +11,7 @@ ModelClass = TypeVar("ModelClass", bound=type)
 def pytree(*, leaves: Sequence[str], static: Sequence[str]) -> Callable[[ModelClass], ModelClass]:
     """Class decorator: register a model whose attributes ``leaves`` hold arrays or None.
 
-    A model that JAX puts together again skips ``__init__``, since its leaves may be anything then:
-    tracers, batches, shapes.
+    Unflattening skips ``__init__``, since the leaves may then be tracers, batches or shapes.
     """
 
     def register(cls: ModelClass) -> ModelClass:

@@ -1,4 +1,4 @@
-"""Any function of one matrix or one permutation as a model."""
+"""Functions of one matrix or one permutation as models."""
 
 from collections.abc import Callable
 from typing import Any, Literal, get_args
@@ -15,7 +15,7 @@ from permvi.models.labels import NO_LABELS
 
 Input = Literal["matrix", "perm"]
 
-# What tracing a function raises when that looks at values, as plain Python does.
+# Errors from tracing a function that looks at values, as plain Python code does.
 _NOT_TRACEABLE = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -26,19 +26,19 @@ _NOT_TRACEABLE = (
 
 @pytree(leaves=_arguments.ARRAYS, static=("function", "shape", "input", "traceable", "labels"))
 class CallableModel(_arguments.Constrained):
-    """A log density that is given as a function of one matching.
+    """A model whose log density is any function of one matching.
 
     Args:
         function: Takes one (n, m) 0/1 matrix, or one (n,) integer vector with -1 for unmatched, and
-            returns a number, the log density up to a constant; -inf is allowed. A JAX function of a
-            matrix should also make sense between the 0/1 matrices: relaxed families take gradients
-            there. JAX functions are vmapped, others called once per matching, on NumPy arrays.
-        n: The number of items, or (n, m) if the number of labels differs.
-        input: What the function takes, "matrix" or "perm".
-        jax: Whether it is a JAX function; None finds out by tracing it once.
-        mask: As for `LinearMatching`, and so on for the others.
+            returns the log density up to a constant, a number or -inf. A JAX function of a matrix
+            should be defined between the 0/1 matrices too, where relaxed families take gradients.
+            JAX functions are vmapped; others are called once per matching on NumPy arrays.
+        n: Number of items, or (n, m) if the number of labels differs.
+        input: Argument of the function, "matrix" or "perm".
+        jax: Whether it is a JAX function; by default the function is traced once to find out.
+        mask: See `LinearMatching`, and likewise for the next five.
         known: Known pairs.
-        labels: Names.
+        labels: Names of items and labels.
         row_unmatched: Log weights of unmatched items.
         col_unmatched: Log weights of unmatched labels.
         prior_scores: Log prior weights of pairs.
@@ -80,18 +80,18 @@ class CallableModel(_arguments.Constrained):
 
     @property
     def relaxed(self) -> bool:
-        """Whether the density is known between the 0/1 matrices, with its gradient."""
+        """Whether the density and its gradient are defined between the 0/1 matrices."""
         return self.traceable and self.input == "matrix"
 
     def log_density(self, X: ArrayLike) -> Any:
-        """(..., n, m) -> (...); relaxed matrices only if the function takes matrices."""
+        """Return log densities (...) of matrices (..., n, m), relaxed ones only if ``relaxed``."""
         if self.input == "perm":
             columns = jnp.argmax(jnp.asarray(X), axis=-1)
             return self._map(jnp.where(jnp.max(jnp.asarray(X), axis=-1) > 0, columns, -1), 1)
         return self._map(X, 2)
 
     def log_density_of(self, perm: ArrayLike) -> Any:
-        """The same for integers (..., n), -1 for unmatched."""
+        """Return log densities (...) of permutations (..., n), -1 for unmatched."""
         if self.input == "perm":
             return self._map(perm, 1)
         if self.traceable:
@@ -99,7 +99,7 @@ class CallableModel(_arguments.Constrained):
         return self._map(np.eye(self.shape[1] + 1)[np.asarray(perm)][..., :-1], 2)
 
     def _map(self, values: Any, ndim: int) -> Any:
-        """The function of each of the events, of ``ndim`` axes, in a batch."""
+        """Apply the function to each event, of ``ndim`` axes, in a batch."""
         if self.traceable:
             values = jnp.asarray(values)
             batch = values.shape[: values.ndim - ndim]

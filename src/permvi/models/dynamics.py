@@ -29,24 +29,24 @@ class SharedDynamics(_arguments.Constrained):
         W_{ab} \sim N(0, \tau^2) \text{ on the support, else } 0,
 
     with ``X[j, i, a] = 1`` where neuron i of subject j is neuron a of the canonical set (Linderman
-    et al. 2018, section 5). ``W[a, b]`` is the weight of b in the input of a. Only sums over time
-    are kept, so that no density ever looks at the time steps again.
+    et al. 2018, section 5). ``W[a, b]`` is the weight of b in the input of a. The model keeps only
+    sums over time, so the cost of a density does not depend on the number of time steps.
 
     Subjects may be recorded for different times, and may have fewer neurons than the canonical set.
-    Then a neuron's activity is conditioned on that of the *recorded* neurons one step before: what
-    comes from neurons that are not recorded counts as noise. Subjects with fewer neurons than the
-    largest are filled up with rows without data, whose labels are neurons that were not recorded.
+    A neuron's activity is conditioned on the *recorded* neurons one step before, so input from
+    other neurons counts as noise. Smaller subjects are filled up with rows without data, whose
+    labels are neurons that were not recorded.
 
     The latent ``W`` is the vector of weights on the edges of the support, in the order of
-    ``edges``; `weights` makes a matrix of it.
+    ``edges``; `weights` turns it into a matrix.
 
     Args:
         recordings: (T, n) activity of one subject, or a sequence of J such arrays.
         support: (m, m) booleans, True where ``W[a, b]`` may differ from zero. The connectome.
-        weight_scale: :math:`\tau`, or None if it is learned (empirical Bayes).
-        noise_scale: :math:`\sigma`, or None if it is learned.
-        mask: (n, m), or one for each subject: who may be who.
-        known: (n,), or one for each subject: known neurons, -1 for unknown.
+        weight_scale: :math:`\tau`, or None to learn it (empirical Bayes).
+        noise_scale: :math:`\sigma`, or None to learn it.
+        mask: (n, m), or one for each subject: booleans, True where a neuron may have a label.
+        known: (n,), or one for each subject: known labels, -1 for unknown.
         labels: A pair: names of the rows, names of the canonical neurons, either of them None.
         prior_scores: (n, m), or one for each subject: log prior weights, e.g. of positions.
 
@@ -92,14 +92,14 @@ class SharedDynamics(_arguments.Constrained):
     def from_statistics(
         cls, C0: Any, C1: Any, squares: Any, num_steps: Any, support: Any, **settings: Any
     ) -> Self:
-        r"""The model of recordings of which only sums over time are at hand.
+        r"""Make the model from sums over time instead of recordings.
 
         Args:
             C0: (n, n), or one for each subject: :math:`\sum_t y_{t-1} y_{t-1}^\top`.
             C1: Likewise: :math:`\sum_t y_t y_{t-1}^\top`.
             squares: (n,), or one for each subject: :math:`\sum_t y_t^2`.
-            num_steps: How many transitions were summed over, a number or one for each subject.
-            support: As for the class.
+            num_steps: Number of transitions in the sums, a number or one for each subject.
+            support: See the class.
             **settings: The other arguments of the class.
         """
         model = object.__new__(cls)
@@ -160,14 +160,14 @@ class SharedDynamics(_arguments.Constrained):
         return {"W": Normal(jnp.zeros_like(scale), scale).to_event(1)}
 
     def weights(self, W: ArrayLike) -> jax.Array:
-        """(..., E) weights on the edges -> (..., m, m), zero off the support."""
+        """Turn weights on the edges (..., E) into matrices (..., m, m), zero off the support."""
         W = jnp.asarray(W)
         zeros = jnp.zeros((*W.shape[:-1], self.num_labels, self.num_labels), W.dtype)
         edges = jnp.asarray(self.edges)
         return zeros.at[..., edges[:, 0], edges[:, 1]].set(W)
 
     def log_density(self, X: ArrayLike, W: ArrayLike) -> jax.Array:
-        r"""Log density of the recordings given permutations and weights.
+        r"""Return the log density of the recordings given permutations and weights.
 
         With :math:`M_j = X_j W X_j^\top`, for 0/1 and for relaxed matrices,
 
@@ -184,7 +184,7 @@ class SharedDynamics(_arguments.Constrained):
         return self._density_of_weights(mapped)
 
     def log_density_of(self, perm: ArrayLike, W: ArrayLike) -> jax.Array:
-        """The same for integers (..., n) or (..., J, n)."""
+        """Return the log density for permutations (..., n) or (..., J, n)."""
         perm = self._with_sites(jnp.asarray(perm), 1)
         mapped = jnp.vectorize(lambda w, p: w[p[:, None], p], signature="(m,m),(n)->(n,n)")(
             self.weights(W)[..., None, :, :], perm
@@ -192,7 +192,7 @@ class SharedDynamics(_arguments.Constrained):
         return self._density_of_weights(mapped)
 
     def delta(self, perm: ArrayLike, i: Any, k: Any, *site: Any, W: ArrayLike) -> jax.Array:
-        """What swapping the labels of rows i and k adds to `log_density_of`, in O(n^2).
+        """Return what swapping the labels of rows i and k adds to `log_density_of`, in O(n^2).
 
         Args:
             perm: (n,), or (J, n) with several subjects.
@@ -208,7 +208,7 @@ class SharedDynamics(_arguments.Constrained):
         rows = jnp.stack([i, k])
         table = self.weights(W)
         after_labels = labels.at[rows].set(labels[rows[::-1]])
-        # The matrix of weights changes in two rows and, in the others, in two columns.
+        # The weights change in two rows and, in all other rows, in two columns.
         other = recorded.at[rows].set(False)
         before, after = (table[p[rows][:, None], p] for p in (labels, after_labels))
         left, right = (table[p[:, None], p[rows]] for p in (labels, after_labels))
@@ -226,9 +226,9 @@ class SharedDynamics(_arguments.Constrained):
         return gain / (2 * jnp.asarray(self.noise_scale) ** 2)
 
     def collapsed_log_density(self, perm: Any) -> np.ndarray:
-        r"""Log density of the recordings given permutations, the weights integrated out.
+        r"""Return the log density of the recordings given permutations, the weights integrated out.
 
-        A ridge regression for each canonical neuron a with inputs b on the support,
+        This is a ridge regression for each canonical neuron a with inputs b on the support,
 
         .. math::
             \sum_a \Bigl[ \frac{r_a^\top (S_a + \lambda I)^{-1} r_a}{2 \sigma^2}
@@ -253,15 +253,15 @@ class SharedDynamics(_arguments.Constrained):
 
     @property
     def auto_method(self) -> tuple[str, dict[str, Any]]:
-        """The method that integrates the weights out."""
+        """The method of ``method="auto"``, which integrates the weights out."""
         return "collapsed", {}
 
     def shared_regression(self) -> dict[str, Any]:
-        """What the method "collapsed" asks for, by name, on the host.
+        """Return the statistics for method "collapsed" by name, on the host.
 
-        The statistics ``C0``, ``C1``, ``squares``, ``num_steps`` and ``recorded`` of all subjects
-        with as many rows as labels, (J, m, m) and so on; ``support``; ``mask`` with the known pairs
-        in it and ``prior``, both (J, m, m); the scales, and whether they are to be learned.
+        These are ``C0``, ``C1``, ``squares``, ``num_steps`` and ``recorded`` of all subjects with
+        as many rows as labels, (J, m, m) and so on; ``support``; ``mask``, which includes the known
+        pairs, and ``prior``, both (J, m, m); the scales, and whether they are learned.
         """
         (n, m), J = self.shape, self.num_sites
         statistics = Statistics(*(np.asarray(getattr(self, name)) for name in _STATISTICS))
@@ -281,13 +281,13 @@ class SharedDynamics(_arguments.Constrained):
         }
 
     def numpyro_model(self, width: float = DEFAULT_WIDTH) -> None:
-        """The model as a NumPyro programme, for `permvi.AutoPermutation` and other inference.
+        """Run the model as a NumPyro program, for `permvi.AutoPermutation` and other inference.
 
-        Its sites are ``W``, (E,), and ``X``, (m, m) or (J, m, m): rows beyond those that are
-        recorded take the labels that are left over.
+        Its sites are ``W``, (E,), and ``X``, (m, m) or (J, m, m). Rows of X beyond the recorded
+        ones take the labels that are left over.
 
         Args:
-            width: Of the relaxed matrices' prior, see `permvi.distributions.PermutationPrior`.
+            width: Width of the prior of X, see `permvi.distributions.PermutationPrior`.
         """
         import numpyro
 
@@ -306,11 +306,11 @@ class SharedDynamics(_arguments.Constrained):
         numpyro.factor("recordings", value)
 
     def _with_sites(self, array: jax.Array, ndim: int) -> jax.Array:
-        """An array with a site axis before its last ``ndim`` ones, also for one subject."""
+        """Add a site axis before the last ``ndim`` axes if there is only one subject."""
         return jnp.expand_dims(array, -ndim - 1) if self.num_sites == 1 else array
 
     def _density_of_weights(self, mapped: jax.Array) -> jax.Array:
-        """(..., J, n, n) the weights among each subject's neurons -> (...)."""
+        """Return log densities (...) given weights (..., J, n, n) among each subject's neurons."""
         C0, C1 = jnp.asarray(self.C0), jnp.asarray(self.C1)
         targets = jnp.asarray(self.recorded)[..., :, None]
         fit = 2 * C1 * mapped - jnp.matmul(mapped, C0, precision="highest") * mapped

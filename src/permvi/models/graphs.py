@@ -1,4 +1,4 @@
-"""Matching the nodes of two graphs, or any two tables of relations: quadratic log densities."""
+"""Matching the nodes of two graphs, a model with a quadratic log density."""
 
 import math
 from typing import Any, Self
@@ -17,27 +17,27 @@ from permvi.models.linear import sum_of_matched, sum_of_pairs
 
 @pytree(leaves=("A", "B", "scale", "linear_scores", *_arguments.ARRAYS), static=("labels",))
 class GraphMatching(_arguments.Constrained):
-    r"""A matching of the nodes of two graphs whose log density is quadratic.
+    r"""A matching of the nodes of two graphs with a quadratic log density.
 
     .. math::
         \log p(X) = \text{scale} \langle A, X B X^\top \rangle + \langle C, X \rangle,
         \qquad \langle A, X B X^\top \rangle = \sum_{ik} A_{ik} B_{\pi(i) \pi(k)}
 
     with ``X[i, j] = 1`` where ``perm[i] = j``: node i of A is node j of B, and the edge from i to k
-    meets the edge from ``perm[i]`` to ``perm[k]``. Edges may be directed and weighted, and entries
-    on the diagonals (loops) count like any other. Nodes that are unmatched have no edges. This is
-    the quadratic assignment problem of Koopmans and Beckmann (1957) at a temperature; its costs are
-    minimised by a negative ``scale``.
+    meets the edge from ``perm[i]`` to ``perm[k]``. Edges may be directed and weighted, and loops
+    (diagonal entries) count like any other edge. Unmatched nodes have no edges. This is the
+    quadratic assignment problem of Koopmans and Beckmann (1957) at a temperature; a negative
+    ``scale`` minimises costs.
 
     Args:
-        A: (n, n) weights of the edges among the items. The index of a DataFrame names them.
-        B: (m, m) weights of the edges among the labels. Likewise.
-        scale: What the agreement of the edges counts, a number; negative where edges repel.
+        A: (n, n) weights of the edges among the items. The index of a DataFrame names the items.
+        B: (m, m) weights of the edges among the labels. The index of a DataFrame names the labels.
+        scale: Weight of the agreement of the edges, a number; negative where edges repel.
         scores: (n, m) log weights of single pairs, C above, kept as ``linear_scores``; zero by
             default.
-        mask: As for `LinearMatching`, and so on for the others.
+        mask: See `LinearMatching`, and likewise for the next five.
         known: Known pairs.
-        labels: Names.
+        labels: Names of items and labels.
         row_unmatched: Log weights of unmatched items.
         col_unmatched: Log weights of unmatched labels.
         prior_scores: Log prior weights of pairs.
@@ -50,7 +50,7 @@ class GraphMatching(_arguments.Constrained):
     A: Any
     B: Any
     scale: Any
-    # Not called "scores": that would say that the log density is linear.
+    # Not called "scores", which would mean that the log density is linear.
     linear_scores: Any
 
     def __init__(
@@ -78,20 +78,20 @@ class GraphMatching(_arguments.Constrained):
     def gaussian(
         cls, observed: Any, reference: Any, scale: float, scores: Any = None, **constraints: Any
     ) -> Self:
-        r"""Edges observed with Gaussian noise, :math:`Y = X W X^\top + \sigma \epsilon`.
+        r"""Make the model of edges observed with noise, :math:`Y = X W X^\top + \sigma \epsilon`.
 
         :math:`\log p(Y \mid X) = -\lVert Y - X W X^\top \rVert^2 / (2 \sigma^2) - n^2 \log
         (\sqrt{2 \pi} \sigma)`, which is quadratic since the norm of :math:`X W X^\top` is that of
-        W. All n by n entries count as independent observations; in undirected graphs, where each
-        edge is there twice, a ``scale`` larger by :math:`\sqrt 2` counts it once. Between
-        permutations the density is that of the class, not of the norm.
+        W. All n by n entries count as independent observations. In undirected graphs, which list
+        each edge twice, a ``scale`` larger by :math:`\sqrt 2` counts it once. Between permutations
+        the density is that of the class, not of the norm.
 
         Args:
             observed: (n, n) weights Y of the edges among the items.
             reference: (n, n) weights W of the edges among the labels.
             scale: The noise's :math:`\sigma`, positive.
             scores: (n, n) log weights of single pairs, which are added.
-            **constraints: ``mask``, ``known``, ``labels`` and ``prior_scores``, as for the class.
+            **constraints: ``mask``, ``known``, ``labels`` and ``prior_scores``, see the class.
 
         Raises:
             ValueError: The graphs differ in size (then the norm depends on X), or the scale is not
@@ -113,7 +113,7 @@ class GraphMatching(_arguments.Constrained):
         xp: Any = np if _checks.is_concrete(Y, W, sigma) else jnp
         norms = (Y**2).sum() + (W**2).sum()
         constant = -norms / (2 * sigma**2) - n**2 * xp.log(math.sqrt(2 * math.pi) * sigma)
-        # Every matching has n pairs, each of which brings an equal share of what is constant.
+        # Every matching has n pairs, so each pair takes an equal share of the constant.
         shares = xp.full((n, n), constant / n)
         given = {"A": observed, "B": reference, "scale": sigma**-2, **constraints}
         model = cls(**given)
@@ -123,12 +123,12 @@ class GraphMatching(_arguments.Constrained):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of items and of labels."""
+        """The numbers of items and labels."""
         return self.A.shape[-1], self.B.shape[-1]
 
     @property
     def num_sites(self) -> int:
-        """One: there is one permutation."""
+        """The number of permutations, 1."""
         return 1
 
     @property
@@ -147,7 +147,7 @@ class GraphMatching(_arguments.Constrained):
         )
 
     def log_density_of(self, perm: ArrayLike) -> jax.Array:
-        """The same for integers (..., n), -1 for unmatched, in O(n^2) each."""
+        """Return log densities (...) of permutations (..., n), -1 for unmatched, in O(n^2) each."""
         perm = jnp.asarray(perm)
         mapped = _entries(self.B, perm[..., :, None], perm[..., None, :])
         value = jnp.asarray(self.scale) * sum_of_pairs(self.A, mapped, 1)
@@ -156,7 +156,7 @@ class GraphMatching(_arguments.Constrained):
         return value + sum_of_matched(self.linear_scores, perm, 1)
 
     def delta(self, perm: ArrayLike, i: ArrayLike, j: ArrayLike) -> jax.Array:
-        """What swapping the columns of rows i and j adds to the log density, in O(n).
+        """Return what swapping the columns of rows i and j adds to the log density, in O(n).
 
         Args:
             perm: (..., n) integers, -1 for unmatched.
@@ -186,7 +186,7 @@ class GraphMatching(_arguments.Constrained):
 
 
 def _entries(table: Any, rows: jax.Array, cols: jax.Array) -> jax.Array:
-    """``table[rows, cols]``, zero where an index is -1."""
+    """Return ``table[rows, cols]``, zero where an index is -1."""
     present = (rows >= 0) & (cols >= 0)
     return jnp.where(present, jnp.asarray(table)[jnp.maximum(rows, 0), jnp.maximum(cols, 0)], 0)
 
@@ -206,7 +206,7 @@ def _linear(scores: Any, table: tuple[int, int], mask: np.ndarray | None) -> Any
 
 
 def _names(name: str, value: Any) -> Names:
-    """The names of the nodes in a DataFrame, which its rows and columns have to share."""
+    """Return the names of the nodes of a DataFrame, whose rows and columns must agree."""
     rows, cols = frame_labels(value)
     if rows != cols:
         raise ValueError(

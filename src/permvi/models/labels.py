@@ -1,4 +1,4 @@
-"""Names of items and labels: given, or taken from the index and columns of a DataFrame."""
+"""Names of items and labels, given or taken from the index and columns of a DataFrame."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,12 +12,12 @@ NO_LABELS: Labels = (None, None)
 
 
 def is_frame(value: Any) -> bool:
-    """Whether a value is a pandas DataFrame or looks like one; pandas is not imported."""
+    """Return whether a value looks like a pandas DataFrame; pandas is not imported."""
     return all(hasattr(value, name) for name in ("index", "columns", "to_numpy"))
 
 
 def index_names(index: Any) -> Names:
-    """The names in a DataFrame's index or columns, or None if they only count from zero."""
+    """Return the names in an index, or None if they only count from zero."""
     entries = list(index)
     counts = all(isinstance(entry, int | np.integer) for entry in entries)
     if counts and entries == list(range(len(entries))):
@@ -26,7 +26,7 @@ def index_names(index: Any) -> Names:
 
 
 def frame_labels(value: Any) -> Labels:
-    """The names of the rows and of the columns of a table, if it is a DataFrame."""
+    """Return the names of the rows and columns of a table if it is a DataFrame."""
     return (index_names(value.index), index_names(value.columns)) if is_frame(value) else NO_LABELS
 
 
@@ -40,15 +40,10 @@ def distinct(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
 
 
 def check_labels(labels: Sequence[Any] | None, found: Labels, shape: tuple[int, int]) -> Labels:
-    """Names of the rows and of the columns: those given, else those found with the data.
-
-    Args:
-        labels: A pair (rows, columns) of names for each, either of them None; or None.
-        found: What the data brought.
-        shape: The numbers of rows and columns.
+    """Return the names of rows and columns: those given as a pair, else those found in the data.
 
     Raises:
-        ValueError: It is no pair, or there are too few or too many names.
+        ValueError: It is not a pair, or there are too few or too many names.
     """
     if labels is None:
         labels = NO_LABELS
@@ -71,7 +66,7 @@ def check_labels(labels: Sequence[Any] | None, found: Labels, shape: tuple[int, 
 
 
 def position(name: str, entry: Any, names: Names, size: int) -> int:
-    """The index of a row or column that is given by its name or by its index.
+    """Return the index of a row or column that is given by its name or by its index.
 
     Raises:
         ValueError: There is no such name or index.
@@ -87,7 +82,7 @@ def position(name: str, entry: Any, names: Names, size: int) -> int:
 def known_from_pairs(
     pairs: Mapping[Any, Any], labels: Labels, shape: tuple[int, int]
 ) -> np.ndarray:
-    """Known pairs {row: column}, by name or index, as (n,) columns with -1 for unknown."""
+    """Turn known pairs {row: column}, by name or index, into (n,) columns, -1 for unknown."""
     known = np.full(shape[0], -1)
     for row, column in pairs.items():
         i = position("known rows", row, labels[0], shape[0])

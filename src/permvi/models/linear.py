@@ -12,13 +12,13 @@ from permvi.models.labels import frame_labels
 
 
 def sum_of_pairs(scores: Any, X: ArrayLike, num_sites: int) -> jax.Array:
-    """``sum(scores * X)`` over pairs and sites: (..., [S,] n, m) twice -> (...)."""
+    """Return ``sum(scores * X)`` over pairs and sites: (..., [S,] n, m) twice -> (...)."""
     axes = (-2, -1) if num_sites == 1 else (-3, -2, -1)
     return jnp.sum(jnp.asarray(scores) * jnp.asarray(X), axis=axes)
 
 
 def sum_of_matched(scores: Any, perm: ArrayLike, num_sites: int) -> jax.Array:
-    """The same for integers (..., [S,] n), rows with -1 adding nothing."""
+    """Sum the scores of the pairs of permutations (..., [S,] n); rows with -1 add nothing."""
     scores, perm = jnp.asarray(scores), jnp.asarray(perm)
     ndim = max(scores.ndim, perm.ndim + 1)
     scores = jnp.expand_dims(scores, tuple(range(ndim - scores.ndim)))
@@ -29,14 +29,10 @@ def sum_of_matched(scores: Any, perm: ArrayLike, num_sites: int) -> jax.Array:
 
 
 def gain_of_swap(scores: Any, perm: ArrayLike, i: Any, k: Any, *site: Any) -> jax.Array:
-    """What `sum_of_matched` gains if rows i and k of one matching swap their columns.
+    """Return what `sum_of_matched` gains if rows i and k of one matching swap their columns.
 
-    Args:
-        scores: (n, m) or (S, n, m).
-        perm: (n,), or (S, n) with several sites; -1 for unmatched.
-        i: A row.
-        k: Another row.
-        *site: The site, if there are several.
+    The scores are (n, m) or (S, n, m). ``perm`` is (n,), or (S, n) with the ``site`` of the rows if
+    there are several, -1 for unmatched.
     """
     table = jnp.asarray(scores)
     # One table may serve all sites.
@@ -55,20 +51,20 @@ def gain_of_swap(scores: Any, perm: ArrayLike, i: Any, k: Any, *site: Any) -> ja
 class LinearMatching(_arguments.Constrained):
     r"""A matching whose log density is a sum over its pairs.
 
-    :math:`\log p(X) = \sum_{ij} s_{ij} X_{ij} + \text{const}`: log likelihoods of pairs, log odds,
-    negative costs over a temperature.
+    :math:`\log p(X) = \sum_{ij} s_{ij} X_{ij} + \text{const}`. Scores may be log likelihoods of
+    pairs, log odds or negative costs over a temperature.
 
     Args:
-        scores: (n, m), or (S, n, m) for S independent permutations: log weights of pairs. A
-            DataFrame brings its labels.
-        mask: Booleans of the same shape (or (n, m) for all sites), True where a pair is allowed;
-            scores of forbidden pairs are ignored, whatever they are.
+        scores: (n, m), or (S, n, m) for S independent permutations: log weights of pairs. The index
+            and columns of a DataFrame name items and labels.
+        mask: Booleans of the same shape (or (n, m) for all sites), True where a pair is allowed.
+            Scores of forbidden pairs are ignored, whatever they are.
         known: (n,) or (S, n) known columns, -1 for unknown; or a mapping {row: column}, by label or
             index.
         labels: A pair: names of the rows, names of the columns, either of them None.
-        row_unmatched: Log weight of leaving an item unmatched, a number or (n,), -inf where it has
-            to be matched. None: all items are matched, but for a surplus over the labels.
-        col_unmatched: The same for labels.
+        row_unmatched: Log weight of leaving an item unmatched, a number or (n,), -inf where it must
+            be matched. None: all items are matched, except a surplus over the labels.
+        col_unmatched: Log weight of leaving a label unmatched, likewise.
         prior_scores: (n, m) or (S, n, m) log prior weights of pairs, which are added.
 
     Raises:
@@ -95,7 +91,7 @@ class LinearMatching(_arguments.Constrained):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of items and of labels."""
+        """The numbers of items and labels."""
         return self.scores.shape[-2], self.scores.shape[-1]
 
     @property
@@ -104,13 +100,13 @@ class LinearMatching(_arguments.Constrained):
         return self.scores.shape[0] if self.scores.ndim == 3 else 1
 
     def log_density(self, X: ArrayLike) -> jax.Array:
-        """``sum(scores * X)``: (..., n, m) or (..., S, n, m) -> (...)."""
+        """Return ``sum(scores * X)``: (..., n, m) or (..., S, n, m) -> (...)."""
         return sum_of_pairs(self.scores, X, self.num_sites)
 
     def log_density_of(self, perm: ArrayLike) -> jax.Array:
-        """The same for integers (..., n) or (..., S, n), -1 for unmatched."""
+        """Return log densities (...) of permutations (..., n) or (..., S, n), -1 for unmatched."""
         return sum_of_matched(self.scores, perm, self.num_sites)
 
     def delta(self, perm: ArrayLike, i: Any, k: Any, *site: Any) -> jax.Array:
-        """What swapping the columns of rows i and k adds, in O(1); ``site`` if there are many."""
+        """Return what swapping the columns of rows i and k adds, in O(1); ``site`` if S > 1."""
         return gain_of_swap(self.scores, perm, i, k, *site)

@@ -1,4 +1,4 @@
-"""Log densities of noise, per dimension, on the host in float64 or under a JAX trace."""
+"""Matching points to centres: the noise, and the model of observations around the centres."""
 
 import math
 from typing import Any, Literal, get_args
@@ -20,19 +20,11 @@ NOISES = get_args(Noise)
 
 
 def log_density(kind: str, residual: Any, scale: Any, df: float) -> Any:
-    r"""Log density of residuals, summed over their last axis, the dimensions.
+    r"""Return the log density of residuals, summed over their last axis, the dimensions.
 
-    Gaussian: :math:`-\frac12 (r/\sigma)^2 - \log\sigma - \frac12 \log 2\pi`. Student's t: the same
-    with a t density of ``df`` degrees of freedom in every dimension.
-
-    Args:
-        kind: "gaussian" or "student_t".
-        residual: (..., d).
-        scale: What broadcasts against it.
-        df: Degrees of freedom.
-
-    Returns:
-        (...) log densities; NumPy in, NumPy out.
+    Gaussian: :math:`-\frac12 (r/\sigma)^2 - \log\sigma - \frac12 \log 2\pi`. Student's t: a t
+    density of ``df`` degrees of freedom, scaled by :math:`\sigma`, in every dimension. The scale
+    broadcasts against the residuals (..., d). NumPy in, NumPy out.
     """
     one_of("noise", kind, NOISES)
     xp: Any = np if _checks.is_concrete(residual, scale) and _on_host(residual, scale) else jnp
@@ -51,9 +43,9 @@ def _on_host(*values: Any) -> bool:
 
 Relaxation = Literal["linear", "mean"]
 
-# Log standard deviation of the prior of an unknown scale: a factor of 4.5 either way.
+# Standard deviation of the log of an unknown scale in its prior: a factor of 4.5 either way.
 _LOG_SCALE_SD = 1.5
-# Its median, as a fraction of how far the centres are spread.
+# Median of that prior, as a fraction of the spread of the centres.
 _TYPICAL_SCALE = 0.25
 
 
@@ -62,28 +54,28 @@ _TYPICAL_SCALE = 0.25
     static=("noise", "df", "relaxation", "labels"),
 )
 class PointMatching(_arguments.Constrained):
-    r"""Observation i is centre j plus noise, :math:`y_i = c_{\pi(i)} + \sigma \epsilon_i`.
+    r"""A matching of points where observation i is a centre plus noise.
 
-    The score of a pair is the log density of observation i at centre j,
-    :math:`s_{ij} = \sum_d \log p(y_{id} \mid c_{jd}, \sigma_d)`.
+    With :math:`y_i = c_{\pi(i)} + \sigma \epsilon_i` the score of a pair is the log density of
+    observation i at centre j, :math:`s_{ij} = \sum_d \log p(y_{id} \mid c_{jd}, \sigma_d)`.
 
     Args:
         observations: (n, d) points, or (S, n, d) for S independent permutations. The index of a
             DataFrame names them.
-        centers: (m, d), or (S, m, d). Likewise.
-        scale: The noise's :math:`\sigma`, a number or (d,); None if it is to be inferred, one
-            number for all dimensions (then ``posterior.latents["scale"]`` holds it).
+        centers: (m, d), or (S, m, d). The index of a DataFrame names them.
+        scale: The noise's :math:`\sigma`, a number or (d,). None infers one number for all
+            dimensions, which is then in ``posterior.latents["scale"]``.
         noise: "gaussian" or "student_t" (independent in every dimension).
         df: Degrees of freedom of Student's t.
-        relaxation: What the density is between permutations, which only relaxed families see:
+        relaxation: The density between permutations, which only relaxed families use:
             "linear", :math:`\sum_{ij} X_{ij} s_{ij}`, or the paper's "mean",
             :math:`\sum_i \log p(y_i \mid (X c)_i, \sigma)`.
-        scale_prior: (median, sd of the logarithm) of the LogNormal prior of an unknown scale; by
-            default a quarter of the root mean square distance of the centres from their mean
-            (per dimension), and 1.5.
-        mask: As for `LinearMatching`, and so on for the others.
+        scale_prior: (median, sd of the logarithm) of the LogNormal prior of an unknown scale. By
+            default the median is a quarter of the root mean square distance of the centres from
+            their mean (per dimension), and the sd is 1.5.
+        mask: See `LinearMatching`, and likewise for the next five.
         known: Known pairs.
-        labels: Names.
+        labels: Names of observations and centres.
         row_unmatched: Log weights of unmatched observations, on the scale of log densities.
         col_unmatched: Log weights of unmatched centres.
         prior_scores: Log prior weights of pairs.
@@ -133,7 +125,7 @@ class PointMatching(_arguments.Constrained):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of observations and of centres."""
+        """The numbers of observations and centres."""
         return self.observations.shape[-2], self.centers.shape[-2]
 
     @property
@@ -144,12 +136,12 @@ class PointMatching(_arguments.Constrained):
 
     @property
     def scores(self) -> Any:
-        """(n, m) or (S, n, m) log densities of observation i at centre j; None without a scale."""
+        """Log densities (n, m) or (S, n, m) of observation i at centre j; None without a scale."""
         return None if self.scale is None else self.pair_scores(self.scale)
 
     @property
     def latents(self) -> dict[str, Any]:
-        """The prior of the scale, if that is to be inferred."""
+        """The prior of the scale, if the scale is inferred."""
         if self.scale is not None:
             return {}
         from numpyro.distributions import LogNormal
@@ -158,22 +150,25 @@ class PointMatching(_arguments.Constrained):
         return {"scale": LogNormal(jnp.log(median), jnp.asarray(sd))}
 
     def pair_scores(self, scale: Any) -> Any:
-        """The scores given a scale, a number: NumPy in float64 unless something is traced."""
+        """Return the scores given a scale, a number: NumPy float64 unless something is traced."""
         residual = self.observations[..., :, None, :] - self.centers[..., None, :, :]
         return log_density(self.noise, residual, scale, self.df)
 
     def log_density(self, X: ArrayLike, scale: ArrayLike | None = None) -> jax.Array:
-        """(..., n, m) or (..., S, n, m) -> (...); ``scale``, if inferred, has shape (...)."""
+        """Return log densities (...) of matrices (..., n, m) or (..., S, n, m).
+
+        An inferred ``scale`` has shape (...).
+        """
         if self.relaxation == "linear":
             return sum_of_pairs(self._scores_given(scale), X, self.num_sites)
         return self._density_of_mean(jnp.asarray(X), scale)
 
     def log_density_of(self, perm: ArrayLike, scale: ArrayLike | None = None) -> jax.Array:
-        """The same for integers (..., n) or (..., S, n), -1 for unmatched."""
+        """Return log densities (...) of permutations (..., n) or (..., S, n), -1 for unmatched."""
         return sum_of_matched(self._scores_given(scale), perm, self.num_sites)
 
     def _scores_given(self, scale: ArrayLike | None) -> Any:
-        # Behind the batch come the axes of a table and of the dimensions.
+        # After the batch axes come those of a table and of the dimensions.
         ndim = 3 if self.num_sites == 1 else 4
         return self.pair_scores(self.scale if scale is None else _append_axes(scale, ndim))
 
@@ -184,7 +179,7 @@ class PointMatching(_arguments.Constrained):
         per_row = log_density(self.noise, residual, given, self.df)
         n, m = self.shape
         if n > m or self.row_unmatched is not None:
-            # An unmatched row has no mean to be compared with.
+            # An unmatched row has no mean to compare with.
             per_row = per_row * X.sum(axis=-1)
         return jnp.sum(per_row, axis=(-1,) if self.num_sites == 1 else (-2, -1))
 

@@ -1,4 +1,4 @@
-"""What a model is: anything with a shape and a log density over matchings."""
+"""The interface of models: a shape and a log density over matchings."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -12,15 +12,14 @@ import numpy as np
 class Model(Protocol):
     """A log density over S permutations (matchings) of n items with m labels.
 
-    Structural: any object with these three members is a model; there is nothing to inherit from.
+    Any object with these three members is a model; there is nothing to inherit from.
 
     The posterior that `permvi.fit` computes is proportional to
 
         exp(log_density(X) + sum(prior_scores * X) + unmatched weights)
 
-    over all 0/1 matrices X that ``mask`` and ``known`` allow, so that without the optional parts
-    ``log_evidence = log sum_X exp(log_density(X))``. Optional members, all absent or None unless
-    the model has something to say:
+    over all 0/1 matrices X that ``mask`` and ``known`` allow. Without the optional members,
+    ``log_evidence = log sum_X exp(log_density(X))``. Optional members may be absent or None:
 
     ==================  ============================================================================
     ``mask``            (n, m) or (S, n, m) booleans, True where item i may be label j.
@@ -30,8 +29,8 @@ class Model(Protocol):
                         matching: unlocks exact inference beyond a few items.
     ``prior_scores``    Soft prior: log weights of pairs that `fit` adds to the density.
     ``row_unmatched``   (n,) or (S, n) log weights of leaving an item unmatched, -inf where it must
-                        be matched. None: all are matched, but for a surplus of rows.
-    ``col_unmatched``   (m,) or (S, m) the same for labels.
+                        be matched. None: all are matched, except a surplus of rows.
+    ``col_unmatched``   (m,) or (S, m) log weights of leaving a label unmatched, likewise.
     ``latents``         Priors of other latent variables by name, NumPyro distributions; then the
                         density is ``log_density(X, **latents)``, and its integral over them counts.
     ``pair_scores``     ``(**latents) -> scores`` where the density is linear given the latents.
@@ -54,12 +53,12 @@ class Model(Protocol):
                         posterior; `fit` adds them to ``posterior.latents``.
     ``auto_method``     ``(name, options)``: the method that "auto" takes where the exact one is not
                         affordable.
-    ``traceable``       False if ``log_density`` is no JAX function; then it runs on the host.
-    ``relaxed``         False if ``log_density`` makes sense on 0/1 matrices only.
-    ``fingerprint``     Text that tells this model's data from others', see `fingerprint`.
+    ``traceable``       False if ``log_density`` is not a JAX function; then it runs on the host.
+    ``relaxed``         False if ``log_density`` is defined on 0/1 matrices only.
+    ``fingerprint``     Text that identifies the model's data, see `fingerprint`.
     ==================  ============================================================================
 
-    Models that are pytrees (arrays as leaves) share compiled code with others of their shape.
+    Models that are pytrees (arrays as leaves) share compiled code with others of the same shape.
 
     Attributes:
         shape: (n, m).
@@ -78,17 +77,17 @@ class Model(Protocol):
     def log_density(self) -> Callable[..., Any]:
         """A method (X, **latents): X (..., n, m), or (..., S, n, m) if S > 1, -> (...).
 
-        The log density up to a constant, of 0/1 and of relaxed matrices.
+        It returns the log density up to a constant, of 0/1 and relaxed matrices.
         """
 
 
 def optional(model: Any, name: str) -> Any:
-    """An optional member of a model, None where it is absent."""
+    """Return an optional member of a model, None where it is absent."""
     return getattr(model, name, None)
 
 
 def latents_of(model: Any) -> Mapping[str, Any]:
-    """The priors of a model's other latent variables, by name."""
+    """Return the priors of a model's other latent variables, by name."""
     return optional(model, "latents") or {}
 
 
@@ -96,9 +95,9 @@ _NAMES = ("labels",)
 
 
 def fingerprint(model: Any) -> str:
-    """Hexadecimal SHA-256 of a model's class, arrays and settings, but not of its labels.
+    """Return the SHA-256 of a model's class, arrays and settings, but not labels, in hexadecimal.
 
-    A model that has a ``fingerprint`` of its own keeps it. Functions count by their names.
+    A model with a ``fingerprint`` of its own keeps it. Functions are identified by their names.
     """
     own = optional(model, "fingerprint")
     if own is not None:

@@ -17,22 +17,22 @@ from permvi.models.labels import NO_LABELS, Labels
     static=("shape", "labels"),
 )
 class SparseMatching:
-    r"""A matching of items with labels of which only listed pairs are possible.
+    r"""A linear matching in which only listed pairs are possible.
 
-    :math:`\log p(X) = \sum_e s_e X_{i_e j_e} + \text{const}`, and X is zero off the list: gated
-    detections, blocked record pairs, nearest neighbours. The same posterior as that of a
-    `LinearMatching` with a mask, from lists instead of tables.
+    :math:`\log p(X) = \sum_e s_e X_{i_e j_e} + \text{const}`, and X is zero off the list. The list
+    may hold gated detections, blocked record pairs or nearest neighbours. The posterior is that of
+    a `LinearMatching` with a mask, from lists instead of tables.
 
     Args:
         rows: (E,) the item of each pair.
-        cols: (E,) its label.
-        scores: (E,) its log weight.
+        cols: (E,) the label of each pair.
+        scores: (E,) the log weight of each pair.
         shape: (n, m), the numbers of items and of labels.
         known: (n,) known columns, -1 for unknown; or a mapping {row: column}, by label or index.
         labels: A pair: names of the rows, names of the columns, either of them None.
-        row_unmatched: Log weight of leaving an item unmatched, a number or (n,), -inf where it has
-            to be matched. None: all items are matched, but for a surplus over the labels.
-        col_unmatched: The same for labels.
+        row_unmatched: Log weight of leaving an item unmatched, a number or (n,), -inf where it must
+            be matched. None: all items are matched, except a surplus over the labels.
+        col_unmatched: Log weight of leaving a label unmatched, likewise.
 
     Raises:
         ValueError: Shapes do not fit, a pair is outside the table or listed twice, or a score is
@@ -85,11 +85,11 @@ class SparseMatching:
 
     @classmethod
     def from_matrix(cls, matrix: Any, **constraints: Any) -> "SparseMatching":
-        """The model of a SciPy sparse array or matrix, whose stored entries are the pairs.
+        """Make the model of a SciPy sparse array or matrix, whose stored entries are the pairs.
 
         Args:
-            matrix: Stored zeros are pairs of log weight zero, and entries that are not stored are
-                no pairs.
+            matrix: A stored zero is a pair of log weight zero; an entry that is not stored is not a
+                pair.
             **constraints: ``known``, ``labels``, ``row_unmatched`` and ``col_unmatched``.
         """
         try:
@@ -100,10 +100,10 @@ class SparseMatching:
 
     @property
     def num_sites(self) -> int:
-        """One permutation."""
+        """The number of permutations, 1."""
         return 1
 
-    # Tables are made when they are asked for: a model that kept them would not be sparse.
+    # Tables are made on demand: a model that kept them would not be sparse.
     @property
     def mask(self) -> np.ndarray:
         """(n, m) booleans, True for the listed pairs."""
@@ -119,11 +119,11 @@ class SparseMatching:
         return table
 
     def log_density(self, X: ArrayLike) -> jax.Array:
-        """The sum over the listed pairs: (..., n, m) -> (...)."""
+        """Return the sum over the listed pairs: (..., n, m) -> (...)."""
         return jnp.sum(self.pair_weights * jnp.asarray(X)[..., self.rows, self.cols], axis=-1)
 
     def log_density_of(self, perm: ArrayLike) -> jax.Array:
-        """The same for integers (..., n), -1 for unmatched."""
+        """Return log densities (...) of permutations (..., n), -1 for unmatched."""
         chosen = jnp.asarray(perm)[..., self.rows] == jnp.asarray(self.cols)
         return jnp.sum(jnp.where(chosen, self.pair_weights, 0.0), axis=-1)
 
@@ -136,7 +136,7 @@ def _shape(value: Any) -> tuple[int, int]:
 
 
 def _places(name: str, value: ArrayLike, size: int, count: int) -> np.ndarray:
-    """(count,) indices below ``size``."""
+    """Return (count,) indices below ``size``."""
     array = np.asarray(value)
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name} must be an integer array, got dtype {array.dtype}.")

@@ -1,14 +1,14 @@
-"""What every method returns: a posterior over matchings, its laws, its diagnostics, its storage."""
+"""The posterior that every method returns: its laws, its diagnostics and how it is saved."""
 
 import importlib
 from typing import Any
 
-from permvi.posterior.decoders import Decision as Decision
-from permvi.posterior.decoders import decode as decode
 from permvi.posterior.diagnostics import Diagnostics as Diagnostics
 from permvi.posterior.diagnostics import diagnose as diagnose
 from permvi.posterior.diagnostics import judge as judge
+from permvi.posterior.items import Decision as Decision
 from permvi.posterior.items import Item as Item
+from permvi.posterior.items import decode as decode
 from permvi.posterior.latents import Latent as Latent
 from permvi.posterior.laws import DrawsLaw, Law, register_law
 from permvi.posterior.marginals import Marginals as Marginals
@@ -37,7 +37,7 @@ __all__ = [
     "register_law",
 ]
 
-# Laws that live with their method, which this package does not import.
+# Laws that are defined by their method, which this package does not import.
 _LAWS = {"ExactLaw": "permvi.inference.exact.laws", "TabularLaw": "permvi.inference.exact.laws"}
 
 

@@ -1,9 +1,9 @@
 r"""The Birkhoff-von Neumann decomposition: a doubly stochastic matrix as a mixture of permutations.
 
-:math:`P = \sum_k w_k X_k`. A perfect matching in the support of P is found, the smallest entry that
-it uses becomes its weight and is taken off the entries used, and what has become zero is replaced
-along the alternating path whose smallest entry is largest. Every step removes an entry, so there
-are at most n^2 - 2n + 2 of them (Marcus and Ree 1959), each O(n^2) per entry removed.
+:math:`P = \sum_k w_k X_k`. Find a perfect matching in the support of P, take its smallest entry as
+its weight and subtract that weight from all its entries. Replace entries that became zero along the
+alternating path whose smallest entry is largest, and repeat. Every step removes an entry, so there
+are at most n^2 - 2n + 2 steps (Marcus and Ree 1959), each O(n^2) per entry removed.
 """
 
 import numpy as np
@@ -11,12 +11,12 @@ from scipy.optimize import linear_sum_assignment
 
 from permvi._compiled import compiled
 
-# Entries below this are what subtraction leaves of zero.
+# Entries below this are zeros with rounding errors.
 _ZERO = 1e-13
 
 
 def decompose_birkhoff(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Permutations and weights whose mixture has the marginals P, up to rounding.
+    """Decompose P into permutations and weights whose mixture has the marginals P, up to rounding.
 
     Args:
         P: (n, n) doubly stochastic.
@@ -40,7 +40,7 @@ def decompose_birkhoff(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _peel(
     rest: np.ndarray, column: np.ndarray, zero: float, perms: np.ndarray, weights: np.ndarray
 ) -> int:
-    """Fill ``perms`` and ``weights``; returns how many terms there are. ``rest`` is used up."""
+    """Fill ``perms`` and ``weights`` and return the number of terms; ``rest`` is overwritten."""
     n = len(rest)
     row = np.empty(n, dtype=np.int32)
     for i in range(n):

@@ -1,12 +1,12 @@
-"""Can this posterior be trusted? The signals, and the rule that turns them into one verdict.
+"""Diagnostics of a fit, and the rule that turns them into one verdict.
 
-Reliable signals for permutations were found to be, of how well draws follow the density where they
-are, the expected sampling error and the effective sample size per draw; of what they miss, the
-agreement between independent fits and a search for modes that knows nothing of the fit. Pareto's
-k-hat misled both ways (it alarms on tied weights and sees nothing of missed modes), so it is
-reported and never decides.
+Two signals tell how well draws follow the density where they are: the expected sampling error and
+the effective sample size per draw. Two others tell what they miss: the agreement between
+independent fits and a search for modes that does not use the fit. Pareto's k-hat is reported but
+does not decide, because it misled both ways: tied weights raise it, and missed modes do not.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
@@ -18,78 +18,61 @@ from permvi._checks import one_of
 
 Verdict = Literal["trust", "check", "do not trust"]
 
-# Effective samples per draw below which a posterior needs a look, and is not to be believed.
+# Limits beyond which the verdict is "check" or "do not trust".
+# Effective samples per draw, from below; from below this alone where the sampling error is known.
 ESS_CHECK = 0.1
 ESS_DISTRUST = 0.01
-# Total variation between two fits' labels of a row, above which likewise.
+ESS_CHECK_WITH_ERROR = 0.005
+# Total variation between two fits' marginals of an item.
 DISAGREEMENT_CHECK = 0.03
 DISAGREEMENT_DISTRUST = 0.1
-# Total variation to all that a search has found, on average and in the worst row, likewise.
+# Total variation to all that a search has found: mean over items, and worst item.
 BIAS_CHECK = 0.03
 BIAS_CHECK_ROW = 0.05
 BIAS_DISTRUST = 0.1
-# Share of the posterior that a search found where the fit has nothing, above which likewise.
+# Share of the posterior that a search found where the fit has no probability.
 MISSED_CHECK = 0.05
 MISSED_DISTRUST = 0.2
-# Expected total variation of a row due to sampling, on average over rows, above which likewise.
+# Expected total variation of an item's marginals due to sampling, mean over items.
 SAMPLING_CHECK = 0.03
 SAMPLING_DISTRUST = 0.1
-# Where that error is known, effective samples per draw matter only if there are hardly any.
-ESS_CHECK_WITH_ERROR = 0.005
-# Chains that have found the same distribution stay below this.
+# R-hat of chains that have found the same distribution.
 R_HAT_CHECK = 1.05
-# Above these the reasons mention it, and the verdict stays as it is.
+# Beyond these limits the reasons mention it, and the verdict stays as it is.
 K_HAT_NOTE = 0.7
 EVIDENCE_GAP_NOTE = 1.0
 
 _ADVICE = "try method='mcmc' or more restarts"
 
 SCALARS = (
-    "ess_per_draw",
-    "disagreement",
-    "missed_mass",
-    "vertex_distance",
-    "evidence_gap",
-    "k_hat",
+    "ess_per_draw", "disagreement", "missed_mass", "vertex_distance", "evidence_gap", "k_hat",
     "r_hat",
-)
+)  # fmt: skip
 ARRAYS = ("bias_by_row", "disagreement_by_row", "sampling_error_by_row", "elbo_trace")
-# What `judge` looks at.
-_JUDGED = (
-    "bias_by_row",
-    "ess_per_draw",
-    "sampling_error_by_row",
-    "disagreement_by_row",
-    "missed_mass",
-    "converged",
-    "evidence_gap",
-    "k_hat",
-    "r_hat",
-)
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """How a fit went.
+    """Diagnostics of a fit: a verdict, its reasons and the signals behind it.
 
     Attributes:
         verdict: "trust", "check" or "do not trust".
-        reasons: Why, in plain sentences.
+        reasons: The reasons for the verdict, in plain sentences.
         ess_per_draw: Effective sample size of the draws' weights (or of a thinned chain) per draw.
         disagreement: The largest of ``disagreement_by_row``.
         disagreement_by_row: (n,) or (sites, n) total variation between independent fits.
-        missed_mass: The share of the posterior that an independent search for modes has found where
-            the fit has hardly any probability.
-        bias_by_row: (n,) or (sites, n) total variation to what a search holds that has found
-            practically all of the posterior.
-        sampling_error_by_row: (n,) or (sites, n) expected total variation of the marginals from
-            what infinitely many draws would give.
-        converged: Whether the optimiser or the sampler settled.
+        missed_mass: The share of the posterior that an independent search for modes found where the
+            fit has hardly any probability.
+        bias_by_row: (n,) or (sites, n) total variation to the result of a search that has found
+            nearly all of the posterior.
+        sampling_error_by_row: (n,) or (sites, n) expected total variation between the marginals and
+            those of infinitely many draws.
+        converged: Whether the optimiser or the sampler converged.
         elbo_trace: (steps,) or (restarts, steps) evidence lower bounds, which rise.
         vertex_distance: Mean distance of relaxed samples to the nearest permutation.
         evidence_gap: Estimate of the log evidence minus its bound, in nats.
         k_hat: Pareto shape of the importance weights, advisory only.
-        r_hat: The largest R-hat over what is not constant.
+        r_hat: The largest R-hat over the quantities that are not constant.
         extras: Further arrays by name.
     """
 
@@ -144,13 +127,13 @@ def judge(
     row_labels: Sequence[str] | None = None,
     advice: str = _ADVICE,
 ) -> Judgement:
-    """One verdict from what is known of a fit, with a specific reason for each thing against it.
+    """Give a verdict on a fit, with a reason for each signal against it.
 
-    What is computed exactly is trusted. Where a search has found practically all of the posterior,
-    the distance to it (``bias_by_row``) decides alone: "trust" up to 0.03 on average and 0.05 in
-    the worst row, "do not trust" above 0.1. Otherwise the worst of these decides, and "trust" takes
-    at least one of the first two and one of the second two: independent fits of a biased family
-    agree with each other, and weights do not see the modes that a single fit has missed.
+    An exact posterior is trusted. Where a search has found nearly all of the posterior, the
+    distance to it (``bias_by_row``) decides alone: "trust" up to 0.03 on average and 0.05 in the
+    worst row, "do not trust" above 0.1. Otherwise the worst of the signals below decides. "trust"
+    needs at least one of the first two and one of the next two, because independent fits of a
+    biased family agree with each other, and weights do not show the modes that a fit has missed.
 
     ==================================  =======================  ============
     signal                              check                    do not trust
@@ -165,57 +148,62 @@ def judge(
 
     .. [1] Where the sampling error is known, below 0.005, and then "check" at worst.
 
-    ``k_hat`` above 0.7 and ``evidence_gap`` above 1 nat add a remark and decide nothing. NaN counts
-    as missing, except for the disagreement, where it is as bad as can be.
+    ``k_hat`` above 0.7 and ``evidence_gap`` above 1 nat add a remark and decide nothing. A NaN
+    counts as missing, or as the worst value in an array by row.
 
     Args:
         exact: Whether the posterior was computed exactly.
-        bias_by_row: As in :class:`Diagnostics`, and so on for the next eight.
-        ess_per_draw: Per draw.
+        bias_by_row: See :class:`Diagnostics`, and likewise for the next eight.
+        ess_per_draw: Effective samples per draw.
         sampling_error_by_row: (n,) or (sites, n).
         disagreement_by_row: (n,) or (sites, n).
-        missed_mass: A share.
-        converged: Whether the method settled.
+        missed_mass: A share of the posterior.
+        converged: Whether the method converged.
         evidence_gap: In nats.
         k_hat: Advisory only.
-        r_hat: Of chains.
-        row_labels: (n,) names of the rows.
-        advice: What to try where independent fits disagree.
+        r_hat: The largest R-hat of the chains.
+        row_labels: (n,) names of the items.
+        advice: What to try if the fit is biased or misses modes.
 
     Returns:
-        The verdict and its reasons, those against first.
+        The verdict and its reasons, the worst first.
     """
     if exact:
         return Judgement("trust", ("computed exactly",))
     if bias_by_row is not None:
-        verdict, reason = _judge_bias(bias_by_row, row_labels, advice)
-        return Judgement(verdict, (reason,))
+        return _judge_bias(bias_by_row, row_labels, advice)
     found = []
     if missed_mass is not None:
         found.append(_judge_missed(missed_mass, advice))
     if disagreement_by_row is not None:
         found.append(_judge_agreement(disagreement_by_row, row_labels, advice))
     elif missed_mass is None:
-        found.append(("check", "no independent fit was compared: missed modes would go unnoticed"))
+        found.append(_check("no independent fit was compared, so missed modes would go unnoticed"))
     if sampling_error_by_row is None:
         found.append(_judge_ess(ess_per_draw))
     else:
         found.append(_judge_sampling(sampling_error_by_row, ess_per_draw))
     if converged is False:
-        found.append(("check", "the fit had not converged when it stopped: allow more steps"))
+        found.append(_check("the fit had not converged when it stopped: allow more steps"))
     if r_hat is not None and r_hat > R_HAT_CHECK:
-        found.append(("check", f"chains differ (R-hat {r_hat:.2f}): run them longer"))
-    severity = get_args(Verdict)
-    found.sort(key=lambda pair: -severity.index(pair[0]))
-    reasons = [reason for _, reason in found]
+        found.append(_check(f"the chains have not mixed (R-hat {r_hat:.2f}): run them longer"))
+    verdict, reasons = worst_first(found)
+    notes = []
     if k_hat is not None and k_hat > K_HAT_NOTE:
-        reasons.append(f"k-hat is {k_hat:.2f}, which is advisory: tied weights also cause it")
+        notes.append(f"k-hat is {k_hat:.2f}, which is advisory: tied weights also raise it")
     if evidence_gap is not None and evidence_gap > EVIDENCE_GAP_NOTE:
-        reasons.append(
+        notes.append(
             f"the evidence estimate is {evidence_gap:.1f} nats above its bound: the fitted family "
             "is far from the posterior before correction"
         )
-    return Judgement(found[0][0], tuple(reasons))
+    return Judgement(verdict, (*reasons, *notes))
+
+
+def worst_first(judgements: Sequence[Judgement]) -> Judgement:
+    """Combine judgements into the worst verdict and all reasons, those of the worst first."""
+    severity = get_args(Verdict)
+    ordered = sorted(judgements, key=lambda one: -severity.index(one.verdict))
+    return Judgement(ordered[0].verdict, tuple(reason for one in ordered for reason in one.reasons))
 
 
 def diagnose(
@@ -225,95 +213,99 @@ def diagnose(
     advice: str = _ADVICE,
     **signals: Any,
 ) -> Diagnostics:
-    """Diagnostics with the verdict of :func:`judge`.
+    """Return diagnostics with the verdict of :func:`judge`.
 
-    Args:
-        exact: As for :func:`judge`.
-        row_labels: Likewise.
-        advice: Likewise.
-        **signals: Fields of :class:`Diagnostics` but ``verdict``, ``reasons`` and ``disagreement``.
+    The signals are fields of :class:`Diagnostics` but ``verdict``, ``reasons`` and
+    ``disagreement``.
     """
-    known = {name: signals[name] for name in _JUDGED if name in signals}
+    judged = inspect.signature(judge).parameters
+    known = {name: value for name, value in signals.items() if name in judged}
     judgement = judge(exact=exact, row_labels=row_labels, advice=advice, **known)
     by_row = signals.get("disagreement_by_row")
     largest = None if by_row is None else float(np.max(by_row))
     return Diagnostics(*judgement, disagreement=largest, **signals)
 
 
-def _judge_agreement(
-    by_row: ArrayLike, row_labels: Sequence[str] | None, advice: str
-) -> tuple[Verdict, str]:
-    values = np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)
-    largest, place = float(values.max()), _place(values, row_labels)
-    if largest <= DISAGREEMENT_CHECK:
-        return "trust", f"independent fits agree to within {largest:.2g} in every row"
-    verdict: Verdict = "do not trust" if largest > DISAGREEMENT_DISTRUST else "check"
-    return verdict, (
-        f"two fits disagree by {largest:.2f} in {place}: its marginals may be off; {advice}"
-    )
+def _check(reason: str) -> Judgement:
+    return Judgement("check", (reason,))
 
 
-def _place(by_row: np.ndarray, row_labels: Sequence[str] | None) -> str:
-    """The row with the largest value, in words."""
+def _against(value: float, distrust: float, reason: str) -> Judgement:
+    """Return "do not trust" if a value is above its limit, else "check"."""
+    return Judgement("do not trust" if value > distrust else "check", (reason,))
+
+
+def _values(by_row: ArrayLike) -> np.ndarray:
+    return np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)
+
+
+def _percent(share: float) -> str:
+    # Two digits, but 100 rather than 1e+02.
+    return f"{float(f'{100 * share:.2g}'):g} %"
+
+
+def _worst_item(by_row: np.ndarray, row_labels: Sequence[str] | None) -> str:
+    """Name the item with the largest value."""
     worst = np.unravel_index(np.argmax(by_row), by_row.shape)
     row = int(worst[-1])
     place = f"row {row}" + (f" of site {worst[0]}" if by_row.ndim > 1 else "")
-    return place if row_labels is None else f"{place} (label {row_labels[row]!r})"
+    return place if row_labels is None else f"item {row_labels[row]!r} ({place})"
 
 
-def _judge_bias(
-    by_row: ArrayLike, row_labels: Sequence[str] | None, advice: str
-) -> tuple[Verdict, str]:
-    values = np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)
-    mean, largest, place = float(values.mean()), float(values.max()), _place(values, row_labels)
+def _judge_agreement(by_row: ArrayLike, row_labels: Sequence[str] | None, advice: str) -> Judgement:
+    values = _values(by_row)
+    largest, item = float(values.max()), _worst_item(values, row_labels)
+    if largest <= DISAGREEMENT_CHECK:
+        return Judgement(
+            "trust", (f"independent fits agree to within {largest:.2g} on every item",)
+        )
+    reason = f"two fits disagree by {largest:.2f} on {item}: its marginals may be wrong; {advice}"
+    return _against(largest, DISAGREEMENT_DISTRUST, reason)
+
+
+def _judge_bias(by_row: ArrayLike, row_labels: Sequence[str] | None, advice: str) -> Judgement:
+    values = _values(by_row)
+    mean, largest, item = float(values.mean()), float(values.max()), _worst_item(values, row_labels)
+    search = "a search that found nearly all of the posterior"
     if mean <= BIAS_CHECK and largest <= BIAS_CHECK_ROW:
-        return "trust", (
-            f"the marginals are within {largest:.2g} of all that a search has found of the "
-            "posterior"
-        )
-    verdict: Verdict = "do not trust" if mean > BIAS_DISTRUST else "check"
-    return verdict, (
-        f"the marginals differ by {largest:.2f} in {place} from what a search has found of the "
-        f"posterior; {advice}"
-    )
+        return Judgement("trust", (f"the marginals agree with {search} to within {largest:.2g}",))
+    reason = f"the marginals differ from {search} by {largest:.2f} on {item}; {advice}"
+    return _against(mean, BIAS_DISTRUST, reason)
 
 
-def _judge_missed(share: float, advice: str) -> tuple[Verdict, str]:
+def _judge_missed(share: float, advice: str) -> Judgement:
+    found = f"{_percent(share)} of the posterior where the fit has no probability"
     if share <= MISSED_CHECK:
-        return "trust", f"a search for missed modes found {share:.2g} of the posterior"
-    verdict: Verdict = "do not trust" if share > MISSED_DISTRUST else "check"
-    return verdict, (
-        f"a search found {share:.2f} of the posterior where the fit has nothing: it misses modes; "
-        f"{advice}"
+        return Judgement("trust", (f"a search for missed modes found {found}",))
+    return _against(
+        share, MISSED_DISTRUST, f"the fit misses modes: a search found {found}; {advice}"
     )
 
 
-def _judge_sampling(by_row: ArrayLike, ess_per_draw: float | None) -> tuple[Verdict, str]:
-    error = float(np.mean(np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)))
+def _judge_sampling(by_row: ArrayLike, ess_per_draw: float | None) -> Judgement:
+    error = float(np.mean(_values(by_row)))
+    expected = f"about {_percent(error)} of an item's probability is on the wrong label"
     if error > SAMPLING_CHECK:
-        verdict: Verdict = "do not trust" if error > SAMPLING_DISTRUST else "check"
-        return verdict, (
-            f"the marginals are expected to be off by {error:.2g} in a row: take more draws or a "
-            "richer family"
-        )
+        reason = f"expected sampling error: {expected}; take more draws or a richer family"
+        return _against(error, SAMPLING_DISTRUST, reason)
     if ess_per_draw is not None and ess_per_draw < ESS_CHECK_WITH_ERROR:
-        return "check", (
-            f"each draw is worth only {ess_per_draw:.2g} independent ones, so that the expected "
-            f"error of {error:.2g} in a row is itself uncertain: take a richer family"
+        return _check(
+            f"each draw is worth only {ess_per_draw:.2g} independent draws, so the expected "
+            f"sampling error ({_percent(error)}) is itself uncertain; use a richer family"
         )
-    return "trust", f"the marginals are expected to be right to within {error:.2g} in a row"
+    return Judgement("trust", (f"expected sampling error: {expected}",))
 
 
-def _judge_ess(ess_per_draw: float | None) -> tuple[Verdict, str]:
+def _judge_ess(ess_per_draw: float | None) -> Judgement:
     if ess_per_draw is None or np.isnan(ess_per_draw):
-        return "check", "no weights compare the draws with the model: a bias would go unnoticed"
+        return _check("no weights compare the draws with the model, so a bias would go unnoticed")
     if ess_per_draw >= ESS_CHECK:
-        return "trust", f"each draw is worth {ess_per_draw:.2g} independent ones"
-    verdict: Verdict = "do not trust" if ess_per_draw < ESS_DISTRUST else "check"
-    return verdict, (
-        f"each draw is worth only {ess_per_draw:.2g} independent ones: the draws cover the "
-        "posterior poorly; take more of them or a richer family"
+        return Judgement("trust", (f"each draw is worth {ess_per_draw:.2g} independent draws",))
+    reason = (
+        f"each draw is worth only {ess_per_draw:.2g} independent draws, so they cover the "
+        "posterior poorly; take more draws or a richer family"
     )
+    return _against(-ess_per_draw, -ESS_DISTRUST, reason)
 
 
 def _array(value: ArrayLike | None) -> np.ndarray | None:

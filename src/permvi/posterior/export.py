@@ -1,4 +1,4 @@
-"""A posterior in a few lines, as text and as HTML."""
+"""A posterior as text, HTML, a pandas frame and ArviZ data."""
 
 from dataclasses import asdict
 from html import escape
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 _ITEMS_IN_TEXT = 3
 _ITEMS_IN_HTML = 10
 _LABELS_IN_MODE = 12
+_DEFAULT_DRAWS = 1000
 
 
 def text(posterior: "Posterior") -> str:
-    """A headline, and one line each for verdict, evidence, mode and what is most uncertain."""
+    """Return a headline and one line each for verdict, evidence, mode and least certain items."""
     lines = [_headline(posterior), *(f"  {name:<14}{value}" for name, value in _facts(posterior))]
     return "\n".join(lines)
 
 
 def html(posterior: "Posterior") -> str:
-    """The same with a small table of the most uncertain items."""
+    """Return the facts of :func:`text` as HTML, with a table of the most uncertain items."""
     facts = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(value)}</td></tr>"
@@ -95,20 +96,17 @@ def _unsure(item: Item) -> str:
     )
 
 
-_DEFAULT_DRAWS = 1000
-
-
 def to_frame(posterior: "Posterior", level: float) -> "pd.DataFrame":
-    """A row per item: its label, best label, runner-up, probabilities, entropy, credible set."""
+    """Return a frame with a row per item: labels, probabilities, entropy and credible set."""
     import pandas as pd
 
     frame = pd.DataFrame([asdict(item) for item in posterior.item_summaries(level)])
-    # One permutation has no use for the site, and the index is the row already.
+    # The index is the row, and a single permutation needs no site.
     return frame.drop(columns="row" if posterior.num_sites > 1 else ["site", "row"])
 
 
 def to_arviz(posterior: "Posterior", num: int | None, seed: int) -> Any:
-    """One chain of draws of ``perm`` and of the latents that have draws."""
+    """Return one chain of draws of ``perm`` and of the latents that have draws."""
     try:
         import arviz
     except ImportError as error:
@@ -119,7 +117,7 @@ def to_arviz(posterior: "Posterior", num: int | None, seed: int) -> Any:
     event_dims = ("row",) if posterior.num_sites == 1 else ("site", "row")
     variables = {"perm": (("chain", "draw", *event_dims), perms[None])}
     for site, draws in latents.items():
-        # In a DataTree a slash would lead to another group.
+        # In the name of a DataTree variable a slash would mean another group.
         name = site.replace("/", ".")
         dims = tuple(f"{name}_dim_{axis}" for axis in range(draws.ndim - 1))
         variables[name] = (("chain", "draw", *dims), draws[None])
@@ -144,7 +142,7 @@ def to_arviz(posterior: "Posterior", num: int | None, seed: int) -> Any:
 def _joint_draws(
     posterior: "Posterior", num: int | None, seed: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Draws of the permutations, and of latents: together where they were drawn together."""
+    """Draw permutations and latents, jointly where they were drawn jointly."""
     rng = np.random.default_rng(seed)
     law = posterior.law
     kept = {

@@ -1,4 +1,4 @@
-"""Posteriors of the latent variables beside the permutations."""
+"""Posteriors of latent variables other than the permutations."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -11,13 +11,13 @@ from permvi.posterior.laws import normalise_log_weights
 
 @dataclass(frozen=True, eq=False)
 class Latent:
-    """Mean, standard deviation and, where there are any, draws of one latent variable.
+    """Mean, standard deviation and optional draws of one latent variable.
 
     Attributes:
         mean: (...) posterior means.
         sd: (...) posterior standard deviations.
-        draws: (num, ...) draws, or None. In a posterior that is made of as many draws of
-            permutations, they belong to those one by one and share their weights.
+        draws: (num, ...) draws, or None. In a posterior made of equally many draws of permutations,
+            each belongs to the permutation of the same index and shares its weight.
     """
 
     mean: np.ndarray
@@ -41,7 +41,7 @@ class Latent:
 
     @classmethod
     def from_draws(cls, draws: ArrayLike, log_weights: ArrayLike | None = None) -> Self:
-        """Weighted moments of draws (num, ...), which are kept."""
+        """Compute weighted moments of draws (num, ...), and keep the draws."""
         values = np.asarray(draws, dtype=np.float64)
         if values.ndim == 0 or len(values) == 0:
             raise ValueError(f"draws must have shape (num, ...), got shape {values.shape}.")

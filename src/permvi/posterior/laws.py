@@ -1,7 +1,7 @@
-"""Laws: where a posterior's draws and probabilities come from, and how they are stored.
+"""Laws: distributions over matchings that give a posterior its draws and probabilities.
 
-Every kind of law lives in a file of its own and registers itself, so that new ones need no change
-here but a line in ``_HOMES``, which lets a saved posterior find its law in a fresh process.
+A law registers itself where it is defined. Its line in ``_HOMES`` lets a saved posterior find it in
+a new process.
 """
 
 import importlib
@@ -16,37 +16,37 @@ from permvi.posterior.sites import Layout, narrow
 
 
 class Law(Protocol):
-    """A distribution over matchings of one layout, as the methods of inference provide it."""
+    """A distribution over matchings of one layout, provided by a method of inference."""
 
     kind: ClassVar[str]
 
     @property
     def entropy(self) -> float | None:
-        """``-sum_x p(x) log p(x)`` in nats, or None where the family cannot tell."""
+        """``-sum_x p(x) log p(x)`` in nats, or None if the family does not give it."""
 
     def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """(num, n) or (num, sites, n) integers, -1 for an unmatched row."""
+        """Draw (num, n) or (num, sites, n) integers, -1 for an unmatched row."""
 
     def log_prob(self, perms: np.ndarray) -> np.ndarray:
-        """(..., n) or (..., sites, n) matchings -> (...) log probabilities.
+        """Return log probabilities (...) of matchings (..., n) or (..., sites, n).
 
         Raises:
-            ValueError: The family has none.
+            ValueError: The family has no probabilities.
         """
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The at most k most probable matchings and their probabilities, in decreasing order."""
+        """Return up to k most probable matchings and their probabilities, in decreasing order."""
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Everything that :meth:`from_arrays` needs, under names that are Python identifiers."""
+        """Return the arrays that :meth:`from_arrays` needs; their names are Python identifiers."""
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The law that ``to_arrays`` described."""
+        """Rebuild the law from its arrays."""
 
 
 class Summary(NamedTuple):
-    """What an exact law knows of itself; shapes as in :class:`~permvi.posterior.Posterior`."""
+    """Summaries of an exact law; shapes as in :class:`~permvi.posterior.Posterior`."""
 
     marginals: np.ndarray
     p_unmatched_rows: np.ndarray
@@ -59,14 +59,14 @@ class SolvedLaw(Law, Protocol):
     """A law that is known exactly."""
 
     def summary(self) -> Summary:
-        """Marginals, mode and evidence."""
+        """Return marginals, mode and evidence."""
 
 
 LawClass = TypeVar("LawClass", bound=type[Law])
 
 _LAWS: dict[str, type[Law]] = {}
 
-# The modules that define the kinds of laws; loading one registers what it defines.
+# The module that defines each kind of law; importing it registers the law.
 _HOMES = {
     "exact": "permvi.inference.exact.laws",
     "tabular": "permvi.inference.exact.laws",
@@ -79,16 +79,16 @@ _HOMES = {
 
 
 def register_law(cls: LawClass) -> LawClass:
-    """Class decorator: saved posteriors with this ``kind`` are read back by this class."""
+    """Class decorator: read saved posteriors of this ``kind`` with this class."""
     _LAWS[cls.kind] = cls
     return cls
 
 
 def restore_law(kind: str, arrays: Mapping[str, np.ndarray]) -> Law:
-    """The law of a saved posterior.
+    """Return the law of a saved posterior.
 
     Raises:
-        ValueError: No law of this kind is known.
+        ValueError: There is no law of this kind.
     """
     if kind not in _LAWS and kind in _HOMES:
         importlib.import_module(_HOMES[kind])
@@ -100,7 +100,7 @@ def restore_law(kind: str, arrays: Mapping[str, np.ndarray]) -> Law:
 
 
 def normalise_log_weights(log_weights: ArrayLike | None, num: int) -> np.ndarray:
-    """(num,) probabilities proportional to ``exp(log_weights)``, equal ones where None is given."""
+    """Return (num,) probabilities proportional to ``exp(log_weights)``, equal ones for None."""
     if log_weights is None:
         return np.full(num, 1.0 / num)
     values = np.asarray(log_weights, dtype=np.float64)
@@ -117,11 +117,11 @@ def normalise_log_weights(log_weights: ArrayLike | None, num: int) -> np.ndarray
 
 @register_law
 class DrawsLaw:
-    """Stored draws with optional weights; new draws are resampled from them.
+    """Stored draws with optional weights; new draws are resampled from these.
 
     Args:
-        draws: (num, n) or (num, sites, n) matchings, -1 for unmatched; repeats are welcome.
-        log_weights: (num,) log weights, normalised or not; equal weights by default.
+        draws: (num, n) or (num, sites, n) matchings, -1 for unmatched, repeats allowed.
+        log_weights: (num,) log weights up to a constant; equal weights by default.
     """
 
     kind: ClassVar[str] = "draws"
@@ -140,11 +140,11 @@ class DrawsLaw:
 
     @property
     def entropy(self) -> None:
-        """Unknown: the entropy of a finite set of draws says little about that of their law."""
+        """None: the entropy of a finite set of draws says little about that of their law."""
         return
 
     def choose(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """(num,) which draws to take: systematic resampling, in random order."""
+        """Return (num,) indices of draws by systematic resampling, in random order."""
         positions = (rng.random() + np.arange(num)) / num
         # Rounding up to 1 would reach past the last draw that has a weight.
         positions = np.minimum(positions, np.nextafter(1.0, 0.0))
@@ -153,48 +153,48 @@ class DrawsLaw:
         return rng.permutation(chosen)
 
     def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws resampled by their weights, as evenly as possible (systematic resampling)."""
+        """Resample draws by their weights, as evenly as possible (systematic resampling)."""
         return self.draws[self.choose(num, rng)].astype(np.int64)
 
     def log_prob(self, perms: np.ndarray) -> NoReturn:
-        """Refused: draws have no density."""
+        """Raise an error: draws have no density."""
         raise ValueError(
             "log_prob needs a method with an exact probability for each matching, got a posterior "
             "made of draws; see top(k) for estimates, or fit with method='exact' or 'sequential'."
         )
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k distinct draws of largest total weight."""
+        """Return the k distinct draws with the largest total weights."""
         perms, probs = self._distinct
         best = np.argsort(-probs, kind="stable")[:k]
         return perms[best].astype(np.int64), probs[best]
 
     def marginals(self, layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weighted frequencies: marginals, and of rows and of columns left unmatched."""
+        """Return weighted frequencies of pairs, of unmatched rows and of unmatched columns."""
         states = layout.num_cols + 1
         num_rows = self.draws[0].size
         cells = self.draws.reshape(-1, num_rows) % states + states * np.arange(num_rows)
         weights = np.repeat(self.weights, num_rows)
         table = np.bincount(cells.ravel(), weights=weights, minlength=num_rows * states)
         table = table.reshape(*layout.event_shape, states)
-        # Dividing by what was summed keeps rows at one when there are very many draws.
+        # Dividing by the sums keeps rows at one even with very many draws.
         table = table / table.sum(axis=-1, keepdims=True)
         marginals, p_rows = table[..., :-1], table[..., -1]
         return marginals, p_rows, np.clip(1.0 - marginals.sum(axis=-2), 0.0, 1.0)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Draws and weights."""
+        """Return draws and log weights."""
         arrays = {"draws": self.draws}
         return arrays if self._log_weights is None else {**arrays, "log_weights": self._log_weights}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The law that ``to_arrays`` described."""
+        """Rebuild the law from its arrays."""
         return cls(arrays["draws"], arrays.get("log_weights"))
 
     @cached_property
     def _distinct(self) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct draws in lexicographic order, and their total weights."""
+        """Distinct draws in lexicographic order, and their total weights."""
         flat = self.draws.reshape(len(self.draws), -1)
         perms, place = np.unique(flat, axis=0, return_inverse=True)
         probs = np.bincount(place.ravel(), weights=self.weights, minlength=len(perms))

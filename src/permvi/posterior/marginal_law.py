@@ -1,4 +1,4 @@
-"""The law of methods that know marginals and nothing more."""
+"""The law of methods that give marginals only."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,12 +11,12 @@ from permvi.posterior.laws import register_law
 from permvi.posterior.marginals import check_marginals
 from permvi.posterior.sites import Layout
 
-# Joint matchings of several sites are looked for among so many of each.
+# Joint matchings of several sites are combined from this many of each site.
 _TOP_PER_SITE = 32
 
 
 class _Terms(NamedTuple):
-    """Distinct matchings (terms, n) of a site in decreasing order of their weights (terms,)."""
+    """Distinct matchings (terms, n) of a site and their weights (terms,), in decreasing order."""
 
     perms: np.ndarray
     weights: np.ndarray
@@ -26,8 +26,8 @@ class _Terms(NamedTuple):
 class MarginalsLaw:
     """A distribution over matchings with given marginals, sites independent of each other.
 
-    Marginals leave the joint distribution open. This one is a mixture of few matchings, the
-    Birkhoff-von Neumann decomposition: its draws have the right marginals and are otherwise *not*
+    Many joint distributions have the same marginals. This one is a mixture of few matchings, the
+    Birkhoff-von Neumann decomposition. Its draws have the right marginals but are otherwise *not*
     draws of the posterior, so joint statements (which pairs occur together) mean nothing.
 
     Args:
@@ -49,11 +49,11 @@ class MarginalsLaw:
 
     @property
     def entropy(self) -> None:
-        """Unknown: many distributions have these marginals."""
+        """None: many distributions have these marginals."""
         return
 
     def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """Independent draws of the mixture."""
+        """Draw from the mixture independently."""
         parts = []
         for terms in self._terms:
             cumulative = np.cumsum(terms.weights)
@@ -62,14 +62,14 @@ class MarginalsLaw:
         return np.stack(parts, axis=1).reshape(num, *self._layout.event_shape)
 
     def log_prob(self, perms: np.ndarray) -> NoReturn:
-        """Refused: marginals have no joint density."""
+        """Raise an error: marginals have no joint density."""
         raise ValueError(
             "log_prob needs a method with an exact probability for each matching, got a posterior "
             "made of marginals; fit with method='exact' or 'sequential'."
         )
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k matchings of largest weight in the mixture; with several sites from the best 32."""
+        """Return the k matchings of largest weight, with several sites from the best 32 of each."""
         if len(self._terms) == 1:
             terms = self._terms[0]
             return terms.perms[:k], terms.weights[:k]
@@ -85,12 +85,12 @@ class MarginalsLaw:
         return perms[:k], weights[:k]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The marginals; they are decomposed anew after loading."""
+        """Return the marginals, which are decomposed anew after loading."""
         return self._given._asdict()
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The law that ``to_arrays`` described."""
+        """Rebuild the law from its arrays."""
         return cls(**arrays)
 
     @cached_property
@@ -103,15 +103,15 @@ class MarginalsLaw:
 
 
 def _decompose(P: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> _Terms:
-    """The mixture of one site's marginals (n, m), unmatched probabilities (n,) and (m,)."""
-    # Only now: this loads numba.
+    """Decompose one site's marginals (n, m) and unmatched probabilities (n,) and (m,)."""
+    # Imported here because it loads numba.
     from permvi.posterior.birkhoff import decompose_birkhoff
 
     n, m = P.shape
     if n == m and not (rows.any() or cols.any()):
         square = P
     else:
-        # Doubly stochastic, and column m + i stands for row i being left over.
+        # A doubly stochastic matrix in which column m + i stands for row i being unmatched.
         square = np.block([[P, np.diag(rows)], [np.diag(cols), P.T]])
     perms, weights = decompose_birkhoff(square)
     corner = perms[:, :n].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Marginals add up to one: the check that every posterior passes, and a way to make it pass."""
+"""Marginals whose rows and columns sum to one: the check of every posterior, and a repair."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ TOLERANCE = 1e-6
 _SCALED = 1e-12
 _SINKHORN_STEPS = 20
 _NEWTON_STEPS = 200
-# Added to the Hessian, which is singular where rows and columns can be scaled against each other.
+# Added to the Hessian, which is singular where scaling rows up and columns down cancels.
 _RIDGE = 1e-10
 
 
@@ -27,12 +27,9 @@ class Marginals(NamedTuple):
 def check_marginals(
     marginals: ArrayLike, p_unmatched_rows: ArrayLike | None, p_unmatched_cols: ArrayLike | None
 ) -> Marginals:
-    """Float64 copies of the three, clipped to [0, 1], if all rows and columns sum to one.
+    """Return float64 copies, clipped to [0, 1], if all rows and columns sum to one.
 
-    Args:
-        marginals: (n, m) or (sites, n, m) probabilities of pairs.
-        p_unmatched_rows: (n,) or (sites, n), zeros where None is given.
-        p_unmatched_cols: (m,) or (sites, m), zeros where None is given.
+    Shapes are (n, m), (n,) and (m,), with or without a leading site axis. None stands for zeros.
 
     Raises:
         ValueError: A shape is wrong, or a sum or an entry is off by more than ``TOLERANCE``.
@@ -52,8 +49,8 @@ def check_marginals(
             worst = np.unravel_index(np.argmax(error), error.shape)
             place = f"{side} {worst[-1]}" + (f" of site {worst[0]}" if len(worst) > 1 else "")
             raise ValueError(
-                f"marginals must sum to one in each {side}, with the probability of staying "
-                f"unmatched and within {TOLERANCE:g}, got {sums[worst]:.9g} in {place}; "
+                f"marginals must sum to one in each {side}, within {TOLERANCE:g} and including the "
+                f"probability of staying unmatched, got {sums[worst]:.9g} in {place}; "
                 "normalise_marginals repairs small errors."
             )
     return Marginals(*(np.clip(array, 0.0, 1.0) for array in given))
@@ -64,23 +61,23 @@ def normalise_marginals(
     p_unmatched_rows: ArrayLike | None = None,
     p_unmatched_cols: ArrayLike | None = None,
 ) -> Marginals:
-    """The nearest marginals whose rows and columns sum to one exactly.
+    """Return the nearest marginals whose rows and columns sum to one exactly.
 
-    Rows and columns of ``raw``, their unmatched probabilities included, are multiplied by factors
-    until all sums are one within 1e-12: the projection in Kullback-Leibler divergence, which keeps
-    zeros. Sinkhorn steps do most of it, Newton steps on the logarithms of the factors finish it.
+    Rows and columns of ``raw``, with their unmatched probabilities, are multiplied by factors until
+    all sums are one within 1e-12: the projection in Kullback-Leibler divergence, which keeps zeros.
+    Sinkhorn steps come first; Newton steps on the logarithms of the factors finish.
 
     Args:
         raw: (n, m) or (sites, n, m) non-negative numbers, roughly marginals.
-        p_unmatched_rows: (n,) or (sites, n), roughly the probabilities of staying unmatched. None:
-            what a row lacks of one where n > m, else zero.
+        p_unmatched_rows: (n,) or (sites, n), roughly the probabilities of staying unmatched. By
+            default one minus the sum of the row if n > m, else zero.
         p_unmatched_cols: (m,) or (sites, m), likewise.
 
     Returns:
         Marginals that a posterior accepts.
 
     Raises:
-        ValueError: Entries are negative or not finite, or their positive ones hold no matching.
+        ValueError: An entry is negative or not finite, or no matching has all entries positive.
     """
     pairs = np.array(raw, dtype=np.float64)
     layout = Layout.of("raw", pairs.shape)
@@ -102,7 +99,7 @@ def normalise_marginals(
 
 
 def _scale(table: np.ndarray) -> np.ndarray:
-    """A (n+1, m+1) table with all row and column sums one but those of the last row and column."""
+    """Scale a table (n+1, m+1) so that all rows and columns but the last ones sum to one."""
     n, m = table.shape[0] - 1, table.shape[1] - 1
     if not (table[:n].sum(1).all() and table[:, :m].sum(0).all()):
         raise ValueError("raw must have a positive entry in each row and column, got none in one.")
@@ -123,10 +120,10 @@ def _scale(table: np.ndarray) -> np.ndarray:
 
 
 def _newton_step(pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """(n + m,) the step in the logarithms of the factors of rows and columns.
+    """Return (n + m,) the Newton step in the logarithms of the factors of rows and columns.
 
-    Sums minus one are the gradient of a convex function of these. In its Hessian, with the sums on
-    the diagonal and the pairs off it, columns are eliminated first: n equations are left.
+    The sums minus one are the gradient of a convex function of these logarithms. Its Hessian has
+    the sums on the diagonal and the pairs off it. Eliminating the columns leaves n equations.
     """
     shares = pairs / (cols + _RIDGE)
     left = np.diag(rows + _RIDGE) - shares @ pairs.T

@@ -1,4 +1,4 @@
-"""What every method of inference returns."""
+"""The posterior that every method of inference returns."""
 
 import json
 import sys
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi._checks import one_of, whole
+from permvi._checks import is_concrete, one_of, whole
 from permvi._version import __version__
-from permvi.posterior import decoders, items
+from permvi.posterior import export, items
 from permvi.posterior.diagnostics import Diagnostics, diagnose
 from permvi.posterior.items import Item, Labels
 from permvi.posterior.latents import Latent
@@ -26,14 +26,11 @@ if TYPE_CHECKING:
 
 EvidenceKind = Literal["exact", "bound", "estimate"]
 
-# Python's own types, so that what was saved and loaded equals what was not.
+# Python's own types, so that a posterior equals itself after saving and loading.
 _PLAIN = {
-    "log_evidence": float,
-    "log_evidence_se": float,
-    "seed": int,
-    "num_evaluations": int,
+    "log_evidence": float, "log_evidence_se": float, "seed": int, "num_evaluations": int,
     "seconds": float,
-}
+}  # fmt: skip
 
 
 class Matching(NamedTuple):
@@ -48,28 +45,28 @@ class Posterior:
     """A posterior over matchings of n items (rows) with m labels (columns), on the host.
 
     Shapes are those of one permutation; with several, all arrays have a leading site axis. Arrays
-    are float64 and read-only. Whatever the method, rows of ``marginals`` and ``p_unmatched_rows``
-    sum to one, and so do columns and ``p_unmatched_cols``.
+    are float64 and read-only. A row of ``marginals`` and its entry of ``p_unmatched_rows`` sum to
+    one, and so do a column and its entry of ``p_unmatched_cols``.
 
     Attributes:
-        law: Where draws and probabilities come from.
+        law: The distribution that gives draws and probabilities.
         marginals: (n, m) P(item i is label j).
         p_unmatched_rows: (n,) P(item i has no label), zeros where everything must match.
         p_unmatched_cols: (m,) P(label j has no item).
         mode: (n,) the most probable matching found, -1 for unmatched.
         log_evidence: ``log sum_x p(x, data)``, or None where the method gives none.
         log_evidence_kind: "exact", "bound" (from below) or "estimate".
-        log_evidence_se: Its standard error.
+        log_evidence_se: Standard error of the log evidence.
         latents: Other latent variables by name.
-        diagnostics: Whether to trust it, and why.
+        diagnostics: The verdict, its reasons and the signals behind it.
         labels: Names of rows and names of columns, each None where there are none.
-        method: The method's name.
-        settings: Its settings, as JSON knows them.
-        seed: The seed it started from.
+        method: Name of the method.
+        settings: Settings of the method, as JSON values.
+        seed: Seed of the fit.
         fingerprint: Hexadecimal SHA-256 of the model's arrays.
-        version: The version of permvi that computed it.
-        num_evaluations: How many log densities were evaluated.
-        seconds: How long it took.
+        version: Version of permvi that computed the posterior.
+        num_evaluations: Number of log densities evaluated.
+        seconds: Duration of the fit.
 
     Raises:
         ValueError: Shapes do not fit, or sums are off by more than 1e-6.
@@ -113,7 +110,7 @@ class Posterior:
 
     @classmethod
     def from_exact(cls, law: SolvedLaw, **fields: Any) -> Self:
-        """The posterior of a law that is known exactly.
+        """Make the posterior of a law that is known exactly.
 
         Args:
             law: An ``ExactLaw`` or a ``TabularLaw``.
@@ -132,14 +129,14 @@ class Posterior:
         mode: ArrayLike | None = None,
         **fields: Any,
     ) -> Self:
-        """The posterior of draws: weighted frequencies are its marginals.
+        """Make the posterior of draws, whose weighted frequencies are its marginals.
 
         Args:
-            draws: (num, n) or (num, sites, n) matchings, -1 for unmatched; repeats are welcome.
-            log_weights: (num,) log weights, normalised or not; equal weights by default.
+            draws: (num, n) or (num, sites, n) matchings, -1 for unmatched, repeats allowed.
+            log_weights: (num,) log weights up to a constant; equal weights by default.
             shape: The numbers of rows and columns.
-            mode: The most probable matching, where the caller knows better than that the draw of
-                largest total weight is it.
+            mode: The mode, which may not be among the draws; by default the draw of largest total
+                weight.
             **fields: Other fields of the class: ``method``, ``labels``, ``diagnostics``, ...
         """
         perms = np.asarray(draws)
@@ -165,19 +162,19 @@ class Posterior:
 
     @property
     def entropy(self) -> np.ndarray:
-        """(n,) entropy of each item's label in nats, 'unmatched' included."""
+        """Entropies (n,) of the items' labels in nats, 'unmatched' included."""
         return items.entropies(self._marginals)
 
     @property
     def joint_entropy(self) -> float | None:
-        """Entropy of the whole matching in nats, or None where the family cannot tell."""
+        """Entropy of the whole matching in nats, or None if the law does not give it."""
         return self.law.entropy
 
     def sample(self, num: int, seed: int = 0) -> np.ndarray:
-        """Draws of matchings.
+        """Draw matchings.
 
         Args:
-            num: How many.
+            num: Number of draws.
             seed: The same seed gives the same draws.
 
         Returns:
@@ -186,28 +183,40 @@ class Posterior:
         return self.law.sample(whole("num", num), np.random.default_rng(seed))
 
     def log_prob(self, perm: ArrayLike) -> Any:
-        """Log probabilities of matchings, -inf for impossible ones.
+        """Return log probabilities of matchings, -inf for impossible ones.
 
-        Works inside ``jax.jit`` and ``jax.vmap`` too, through a callback to the host.
+        Inside ``jax.jit`` and ``jax.vmap`` this uses a callback to the host.
 
         Args:
             perm: (..., n) or (..., sites, n) integers, -1 for unmatched.
 
         Returns:
-            (...) log probabilities, a NumPy array (a JAX array inside transformations).
+            (...) log probabilities: a NumPy array, or a JAX array inside transformations.
 
         Raises:
             ValueError: The method gives draws but no probabilities.
         """
-        if "jax" in sys.modules and not isinstance(perm, np.ndarray):
-            from permvi.posterior import traced
-
-            if traced.is_traced(perm):
-                return traced.log_prob(self, perm)
+        if "jax" in sys.modules and not isinstance(perm, np.ndarray) and not is_concrete(perm):
+            return self._traced_log_prob(perm)
         return self.law.log_prob(self._layout.check("perm", perm))
 
+    def _traced_log_prob(self, perm: Any) -> Any:
+        """Return `log_prob` of an array that is traced by JAX."""
+        if hasattr(self.law, "traced_log_prob"):
+            return self.law.traced_log_prob(perm)
+        import jax
+        import jax.numpy as jnp
+
+        dtype = jnp.result_type(float)
+        result = jax.ShapeDtypeStruct(perm.shape[: perm.ndim - self.mode.ndim], dtype)
+
+        def on_host(values: Any) -> np.ndarray:
+            return np.asarray(self.log_prob(np.asarray(values)), dtype)
+
+        return jax.pure_callback(on_host, result, perm, vmap_method="expand_dims")
+
     def top(self, k: int = 10) -> list[Matching]:
-        """The k most probable matchings with their probabilities, fewer where fewer are known.
+        """Return the k most probable matchings with their probabilities, or as many as are known.
 
         Exact for linear models (Murty's algorithm) and tables, else from the draws.
         """
@@ -215,79 +224,72 @@ class Posterior:
         return [Matching(perm, float(p)) for perm, p in zip(perms, probs, strict=True)]
 
     def credible_sets(self, level: float = 0.95) -> list:
-        """For each item the fewest labels (-1: unmatched) whose probabilities reach ``level``.
+        """Return each item's fewest labels (-1: unmatched) whose probabilities reach ``level``.
 
         Returns:
-            A list over items, or of such lists over sites, of tuples in decreasing probability.
+            A list over items (with several sites, a list of such lists) of tuples of labels, most
+            probable first.
         """
         return items.credible_sets(self._marginals, level)
 
-    def expected_loss(self, loss: decoders.Loss = "hamming") -> decoders.Decision:
-        """The matching of least expected loss, and that loss.
+    def expected_loss(self, loss: items.Loss = "hamming") -> items.Decision:
+        """Return the matching of least expected loss, and that loss.
 
-        "hamming" counts items with a wrong label, so its matching has the most right on average;
-        "footrule" adds up how far labels are displaced. See :func:`~permvi.posterior.decode`.
+        "hamming" counts items with a wrong label; "footrule" sums how far labels are displaced. See
+        :func:`~permvi.posterior.decode`.
         """
-        return decoders.decode(self._marginals, loss)
+        return items.decode(self._marginals, loss)
 
     def item_summaries(self, level: float = 0.95) -> list[Item]:
-        """Each item's best label, runner-up, entropy and credible set at ``level``."""
+        """Return each item's best label, runner-up, entropy and credible set at ``level``."""
         return items.summarise_items(self._marginals, self.labels, level)
 
     def most_uncertain(self, k: int = 10) -> list[Item]:
-        """The k items of largest entropy."""
+        """Return the k items of largest entropy."""
         return sorted(self.item_summaries(), key=lambda item: -item.entropy)[: whole("k", k)]
 
     def to_frame(self, level: float = 0.95) -> "pd.DataFrame":
-        """A pandas frame with a row per item, see :class:`~permvi.posterior.Item`."""
-        from permvi.posterior import export
-
+        """Return a pandas frame with a row per item; see :class:`~permvi.posterior.Item`."""
         return export.to_frame(self, level)
 
     def to_arviz(self, num: int | None = None, seed: int = 0) -> Any:
-        """Draws as ArviZ knows them: ``InferenceData`` before ArviZ 1, else a ``DataTree``.
+        """Return draws for ArviZ: ``InferenceData`` before ArviZ 1, else a ``DataTree``.
 
         Args:
-            num: How many draws; all of those that a method left, else 1000.
-            seed: For drawing.
+            num: Number of draws; by default all that the posterior is made of, else 1000.
+            seed: Seed of the draws.
         """
-        from permvi.posterior import export
-
         return export.to_arviz(self, num, seed)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one netCDF file, see :func:`permvi.posterior.load`."""
+        """Write the posterior to one netCDF file; see :func:`permvi.posterior.load`."""
         from permvi.posterior import storage
 
         storage.save(self, path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Posterior":
-        """Read what ``save`` wrote."""
+        """Read a posterior that ``save`` wrote."""
         from permvi.posterior import storage
 
         return storage.load(path)
 
     def plot(self, ax: Any = None) -> Any:
-        """The marginals as a heatmap, see :func:`permvi.plots.marginals`."""
+        """Plot the marginals as a heatmap; see :func:`permvi.plots.marginals`."""
         from permvi import plots
 
         return plots.marginals(self, ax=ax)
 
     def report(self, path: str | PathLike[str], *, title: str | None = None) -> Path:
-        """Write an HTML file to look at and pass on, see :func:`permvi.report.write`."""
+        """Write a report as one HTML file; see :func:`permvi.report.write`."""
         from permvi import report
 
         return report.write(self, path, title=title)
 
     def __repr__(self) -> str:
-        from permvi.posterior import export
-
         return export.text(self)
 
     def _repr_html_(self) -> str:
-        from permvi.posterior import export
-
         return export.html(self)
 
     @property
@@ -317,10 +319,7 @@ def _check_latents(latents: Mapping[str, Latent]) -> dict[str, Latent]:
 
 def _check_labels(labels: Sequence[Sequence[Any] | None] | None, layout: Layout) -> Labels:
     rows, cols = (None, None) if labels is None else labels
-    return (
-        _names("row", rows, layout.num_rows),
-        _names("column", cols, layout.num_cols),
-    )
+    return _names("row", rows, layout.num_rows), _names("column", cols, layout.num_cols)
 
 
 def _names(side: str, names: Sequence[Any] | None, size: int) -> tuple[str, ...] | None:
@@ -330,7 +329,7 @@ def _names(side: str, names: Sequence[Any] | None, size: int) -> tuple[str, ...]
     if len(texts) != size:
         raise ValueError(f"labels must name each of {size} {side}s, got {len(texts)} names.")
     for text in texts:
-        # What UTF-8 or HDF5 cannot hold should not wait for save to come out.
+        # Refuse here what UTF-8 or HDF5 cannot hold, rather than in save.
         if "\0" in text or text.encode("utf-8", "ignore").decode() != text:
             raise ValueError(f"labels must be Unicode text without NUL, got {text!r}.")
     return texts
@@ -340,6 +339,6 @@ def _plain_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     def convert(value: Any) -> Any:
         if isinstance(value, np.generic | np.ndarray):
             return value.tolist()
-        raise TypeError(f"settings must be what JSON can hold, got {value!r}.")
+        raise TypeError(f"settings must be JSON values, got {value!r}.")
 
     return json.loads(json.dumps(dict(settings), default=convert))

@@ -1,8 +1,8 @@
-"""One permutation or several: how arrays of matchings are laid out.
+"""The layout of arrays of matchings, for one permutation or several.
 
-A posterior over several permutations has a site axis, one over a single permutation has none. S
-independent sites of n rows and m columns are also one matching of S*n rows and S*m columns whose
-mask is block diagonal, which is how exact laws see them: *joined*.
+A posterior over several permutations has a site axis, one over a single permutation has none. Exact
+laws treat S independent sites of n rows and m columns as one *joined* matching of S*n rows and S*m
+columns with a block-diagonal mask.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from permvi._checks import check_matchings
 
 @dataclass(frozen=True)
 class Layout:
-    """The numbers of permutations, of rows and of columns of each."""
+    """The number of permutations, and the numbers of rows and columns of each."""
 
     num_sites: int
     num_rows: int
@@ -23,7 +23,7 @@ class Layout:
 
     @classmethod
     def of(cls, name: str, shape: tuple[int, ...]) -> "Layout":
-        """The layout of a (n, m) or (sites, n, m) array, refused if it is anything else."""
+        """Return the layout of a (n, m) or (sites, n, m) array; refuse other shapes."""
         if len(shape) not in (2, 3) or 0 in shape or (len(shape) == 3 and shape[0] == 1):
             raise ValueError(
                 f"{name} must have shape (n, m), or (sites, n, m) with two sites or more, "
@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def site_axes(self) -> tuple[int, ...]:
-        """The leading shape of everything that exists per site: (), or (sites,)."""
+        """The leading shape of arrays by site: (), or (sites,)."""
         return () if self.num_sites == 1 else (self.num_sites,)
 
     @property
@@ -43,11 +43,11 @@ class Layout:
 
     @property
     def joined_shape(self) -> tuple[int, int]:
-        """The rows and columns of all sites together."""
+        """The numbers of rows and columns of all sites together."""
         return self.num_sites * self.num_rows, self.num_sites * self.num_cols
 
     def check(self, name: str, value: ArrayLike) -> np.ndarray:
-        """``value`` as int64 matchings (..., *event_shape) with columns in -1..m-1, or refused."""
+        """Return ``value`` as int64 matchings (..., *event_shape) of columns -1..m-1."""
         array = np.asarray(value)
         event = self.event_shape
         if array.ndim < len(event) or array.shape[-len(event) :] != event:
@@ -56,7 +56,7 @@ class Layout:
         return check_matchings(name, array, (self.num_rows, self.num_cols))
 
     def check_distinct(self, name: str, value: ArrayLike) -> np.ndarray:
-        """Like :meth:`check`, but refused too where a column is taken twice."""
+        """Check as :meth:`check` does, and refuse matchings that use a column twice."""
         perms = self.check(name, value)
         ordered = np.sort(perms, axis=-1)
         twice = ordered[..., 1:][(ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)]
@@ -65,21 +65,21 @@ class Layout:
         return perms
 
     def join(self, perms: np.ndarray) -> np.ndarray:
-        """Matchings (..., *event_shape) -> (..., S*n) of columns in -1..S*m-1."""
+        """Turn matchings (..., *event_shape) into (..., S*n) with columns in -1..S*m-1."""
         batch = perms.shape[: perms.ndim - len(self.event_shape)]
         perms = perms.reshape(*batch, self.num_sites, self.num_rows)
         joined = np.where(perms < 0, -1, perms + self._first_cols)
         return joined.reshape(*batch, self.num_sites * self.num_rows)
 
     def split(self, joined: np.ndarray) -> np.ndarray:
-        """The inverse of :meth:`join`."""
+        """Undo :meth:`join`."""
         batch = joined.shape[:-1]
         perms = joined.reshape(*batch, self.num_sites, self.num_rows)
         perms = np.where(perms < 0, -1, perms - self._first_cols)
         return perms.reshape(*batch, *self.event_shape)
 
     def join_tables(self, tables: np.ndarray, *, fill: float) -> np.ndarray:
-        """Tables (*site_axes, n, m) -> (S*n, S*m), ``fill`` outside the diagonal blocks."""
+        """Turn tables (*site_axes, n, m) into (S*n, S*m), ``fill`` outside the diagonal blocks."""
         rows, cols = self.joined_shape
         joined = np.full((rows, cols), fill, dtype=tables.dtype)
         blocks = joined.reshape(self.num_sites, self.num_rows, self.num_sites, self.num_cols)
@@ -88,7 +88,7 @@ class Layout:
         return joined
 
     def split_table(self, joined: np.ndarray) -> np.ndarray:
-        """The diagonal blocks of a (S*n, S*m) table as (*site_axes, n, m)."""
+        """Return the diagonal blocks of a (S*n, S*m) table as (*site_axes, n, m)."""
         blocks = joined.reshape(self.num_sites, self.num_rows, self.num_sites, self.num_cols)
         sites = np.arange(self.num_sites)
         return blocks[sites, :, sites, :].reshape(*self.event_shape, self.num_cols)
@@ -99,6 +99,6 @@ class Layout:
 
 
 def narrow(perms: np.ndarray) -> np.ndarray:
-    """Matchings in the smallest integer dtype that is never too small, for keeping many of them."""
+    """Convert matchings to the smallest of int16 and int32 that holds them, to save memory."""
     few = perms.max(initial=0) <= np.iinfo(np.int16).max
     return perms.astype(np.int16 if few else np.int32)

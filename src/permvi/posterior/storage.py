@@ -1,8 +1,8 @@
 """One posterior in one netCDF file, without pickle.
 
 Arrays are variables, names and numbers are JSON in the attribute ``record``, and a checksum covers
-both. A file is written under another name in the same folder and then renamed, so that a crash
-leaves the old one or none.
+both. The file is written under a temporary name and then renamed, so that a crash leaves the old
+file or none.
 """
 
 import hashlib
@@ -38,11 +38,11 @@ _COMPRESSION = {"zlib": True, "complevel": 4, "shuffle": True}
 
 
 def save(posterior: Posterior, path: str | PathLike[str]) -> None:
-    """Write a posterior to a netCDF file, replacing it in one step if there is one.
+    """Write a posterior to a netCDF file, replacing an existing file in one step.
 
     Raises:
         ValueError: ``path`` is a folder.
-        FileNotFoundError: The folder it should lie in does not exist.
+        FileNotFoundError: The folder of ``path`` does not exist.
     """
     target = Path(path)
     if target.is_dir():
@@ -52,17 +52,17 @@ def save(posterior: Posterior, path: str | PathLike[str]) -> None:
     dataset = _to_dataset(posterior)
     with atomic(target) as temporary:
         dataset.to_netcdf(temporary, engine="h5netcdf", encoding=_encoding(dataset))
-        # Or a power cut could leave the new name with nothing behind it.
+        # Without this, a power cut could leave the new name with an empty file.
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
 
 
 def load(path: str | PathLike[str]) -> Posterior:
-    """Read a posterior that ``Posterior.save`` wrote; all its summaries are the same.
+    """Read a posterior that ``Posterior.save`` wrote.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is a folder, truncated, not from permvi, or from a later version of it.
+        FileNotFoundError: ``path`` does not exist.
+        ValueError: ``path`` is a folder, a damaged file, not from permvi, or from a later version.
     """
     source = Path(path)
     if source.is_dir():
@@ -92,7 +92,7 @@ def _read(source: Path) -> "xr.Dataset":
             source, engine="h5netcdf", mask_and_scale=False, decode_times=False
         ) as dataset:
             return dataset.load()
-    # What HDF5 raises on a damaged file depends on where the damage is.
+    # The kind of error that HDF5 raises depends on where the damage is.
     except Exception as error:
         raise ValueError(
             f"path must be a netCDF file, got {source}, which is damaged or something else."
@@ -113,7 +113,7 @@ def _to_dataset(posterior: Posterior) -> "xr.Dataset":
         if names is not None:
             arrays[name] = ((dim,), np.array(names, dtype=object))
     found = posterior.diagnostics
-    # Users choose these names, and netCDF does not allow all of them: number them instead.
+    # Users choose these names, and netCDF does not allow all of them, so they are numbered.
     named = {f"law_{name}": array for name, array in posterior.law.to_arrays().items()}
     named |= {f"diagnostics_{name}": getattr(found, name) for name in diagnostics.ARRAYS}
     for k, array in enumerate(found.extras.values()):
@@ -154,11 +154,11 @@ def _encoding(dataset: "xr.Dataset") -> dict[str, dict[str, Any]]:
 
 
 def _checksum(dataset: "xr.Dataset") -> str:
-    """SHA-256 of the record and of all arrays with their names and shapes."""
+    """Return the SHA-256 of the record and of all arrays with their names and shapes."""
     digest = hashlib.sha256(dataset.attrs["record"].encode())
     for name in sorted(str(name) for name in dataset.variables):
         array = dataset[name].to_numpy()
-        # The dtype of text depends on who made the array.
+        # Arrays of text have a dtype that depends on how they were made.
         text = array.dtype.kind not in "fiub"
         digest.update(f"{name} {array.shape}".encode())
         digest.update(json.dumps(array.tolist()).encode() if text else array.tobytes())
@@ -167,7 +167,7 @@ def _checksum(dataset: "xr.Dataset") -> str:
 
 def _from_dataset(dataset: "xr.Dataset") -> Posterior:
     if dataset.attrs["checksum"] != _checksum(dataset):
-        raise ValueError("its checksum says that it was changed.")
+        raise ValueError("its contents were changed: the checksum does not match.")
     arrays = {str(name): variable.to_numpy() for name, variable in dataset.variables.items()}
     record = json.loads(dataset.attrs["record"])
     found: dict[str, Any] = record["diagnostics"] | _with_prefix(arrays, "diagnostics_")

@@ -1,3 +1,3 @@
-"""From a model to what an engine sees: known pairs taken out, unmatched items, evaluation."""
+"""Problems as engines see them: known pairs taken out, one rule for unmatched items."""
 
 from permvi.problem.problem import Problem as Problem

@@ -1,4 +1,4 @@
-"""From a model to what methods work on: constraints merged, masks pruned, known pairs taken out."""
+"""Turn a model into a problem: merge constraints, prune masks, take out known pairs."""
 
 import copy
 import dataclasses
@@ -24,7 +24,7 @@ from permvi.problem.unmatched import unmatched_weights
 class _Data:
     """The leaves of a problem: a model, its soft prior, and how to embed the reduced problem.
 
-    ``leaf`` is there because a model may have none, and problems in a batch are counted by leaves.
+    ``leaf`` is a dummy: the problems of a batch are counted by leaves, and a model may have none.
     """
 
     model: Any
@@ -35,21 +35,21 @@ class _Data:
 
 @jax.tree_util.register_pytree_node_class
 class _Opaque:
-    """A model that is no pytree, as static data: code is compiled for each such model anew.
+    """A model that is not a pytree, as static data; code is compiled anew for each such model.
 
-    Two of them are equal if they hold the same object, since models need not be hashable.
+    Two are equal if they hold the same object, since models need not be hashable.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model
 
     def tree_flatten(self) -> tuple[tuple[()], "_Opaque"]:
-        """No leaves, and itself as static data."""
+        """Return no leaves, and itself as static data."""
         return (), self
 
     @classmethod
     def tree_unflatten(cls, same: "_Opaque", children: Any) -> "_Opaque":
-        """What `tree_flatten` took apart."""
+        """Return the static data."""
         del children
         return same
 
@@ -65,7 +65,7 @@ class _Opaque:
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """A linear problem with its known pairs, in float64 on the host: the arguments of exact laws.
+    """A linear problem with its known pairs, in float64 on the host, as exact laws take it.
 
     Attributes:
         scores: (n, m) or (S, n, m), prior scores included.
@@ -82,20 +82,20 @@ class Linear:
     col_unmatched: np.ndarray | None
 
     def arguments(self) -> dict[str, Any]:
-        """The fields by name."""
+        """Return the fields by name."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A model made ready for a method.
+    """A model that is ready for a method.
 
     Attributes:
         model: The model.
-        problem: What methods see: no known pairs, no labels.
-        reduction: How to put known pairs back, None where the problem is whole.
-        settled: Whether known pairs leave nothing open; then the problem is whole, and its mask
-            allows them alone.
+        problem: The problem that methods see, without known pairs or labels.
+        reduction: How to put known pairs back, None where no pairs were taken out.
+        settled: Whether known pairs leave nothing open. Then no pairs are taken out, and the mask
+            of the problem allows the known pairs only.
     """
 
     model: Any
@@ -110,23 +110,23 @@ class Prepared:
 
     @cached_property
     def linear(self) -> Linear | None:
-        """The whole problem, known pairs included, if it is linear."""
+        """The whole problem, known pairs included, or None if it is not linear."""
         scores = None if latents_of(self.model) else optional(self.model, "scores")
         return None if scores is None else self.linear_with(scores)
 
     def linear_with(self, scores: Any) -> Linear:
-        """The whole problem with these scores, (n, m) or (S, n, m), as the model's."""
+        """Return the whole problem with scores (n, m) or (S, n, m) instead of the model's."""
         names = ("mask", "known", "row_unmatched", "col_unmatched")
         given = (optional(self.model, name) for name in names)
         arrays = (None if array is None else np.asarray(array) for array in given)
         return Linear(_with_prior(self.model, scores), *arrays)
 
     def restore(self, perms: np.ndarray) -> np.ndarray:
-        """Matchings of the reduced problem with the known pairs in their places."""
+        """Put the known pairs back into matchings of the reduced problem."""
         return perms if self.reduction is None else self.reduction.restore(perms)
 
     def in_all_rows(self, by_row: np.ndarray) -> np.ndarray:
-        """Values of the reduced problem's rows, with zeros in the rows of known pairs."""
+        """Extend values of the reduced problem's rows to all rows, zero in rows of known pairs."""
         if self.reduction is None:
             return by_row
         placed = np.take_along_axis(by_row, np.asarray(self.reduction.row_place), axis=-1)
@@ -140,7 +140,7 @@ def prepare(model: Model) -> Prepared:
         ValueError: The mask allows no matching.
     """
     table = (*(() if model.num_sites == 1 else (model.num_sites,)), *model.shape)
-    # Our own models have checked these; those of users may not have.
+    # Models of users may not have checked these.
     mask = _arguments.allowed_pairs(optional(model, "mask"), table, NO_LABELS)
     known = _arguments.known_pairs(optional(model, "known"), table, NO_LABELS, mask)
     reduction, settled = None, False
@@ -156,7 +156,7 @@ def prepare(model: Model) -> Prepared:
     mask = _pruned(mask, partial=is_partial)
     scores, constant = _scores(model, reduction)
     if is_partial:
-        # By the model's own shape: taking out known pairs must not change what the rule frees.
+        # The model's shape counts: taking out known pairs must not change what may stay unmatched.
         row, col = unmatched_weights(row, col, model.shape)
     if reduction is not None:
         row = None if row is None else reduction.rows(row)
@@ -183,25 +183,25 @@ def prepare(model: Model) -> Prepared:
 def _as_data(model: Any) -> Any:
     if jax.tree_util.all_leaves([model]):
         return _Opaque(model)
-    # Labels are static: with them in it, other names would mean compiling again.
+    # Labels are static data: other names would mean compiling again.
     bare = copy.copy(model)
     if "labels" in getattr(bare, "__dict__", ()):
-        # Even where the class is frozen: it is our copy.
+        # This is our copy, so it may be changed even if the class is frozen.
         object.__setattr__(bare, "labels", NO_LABELS)
     return bare
 
 
 def _pruned(mask: Any, *, partial: bool) -> np.ndarray | None:
-    """The mask without entries that no matching uses, or None if everything is allowed."""
+    """Return the mask without entries that no matching uses, or None if it allows everything."""
     if mask is None:
         return None
-    # Where pairs may be left out, every single pair is part of some matching.
+    # If items may stay unmatched, every single pair is part of some matching.
     allowed = np.asarray(mask) if partial else assignment.prune_mask(np.asarray(mask))
     return None if allowed.all() else allowed
 
 
 def _scores(model: Any, reduction: Reduction | None) -> tuple[np.ndarray | None, float]:
-    """The scores of the reduced problem, and what the pairs taken out contribute."""
+    """Return the scores of the reduced problem and the sum of those that were taken out."""
     scores = None if latents_of(model) else optional(model, "scores")
     if scores is None:
         return None, 0.0
@@ -220,7 +220,7 @@ def _with_prior(model: Any, scores: Any) -> np.ndarray:
 
 
 def _log_density(data: _Data, X: jax.Array, **latents: Any) -> jax.Array:
-    """The log density of the reduced problem on (..., n', m') or (..., S, n', m')."""
+    """Return the log density of the reduced problem on (..., n', m') or (..., S, n', m')."""
     X = jnp.asarray(X)
     full = X if data.reduction is None else data.reduction.embed(X)
     value = data.model.log_density(full, **latents)
@@ -229,25 +229,35 @@ def _log_density(data: _Data, X: jax.Array, **latents: Any) -> jax.Array:
     return value + sum_of_pairs(data.prior_scores, full, data.model.num_sites)
 
 
-def _log_density_of(data: _Data, perm: jax.Array, **latents: Any) -> jax.Array:
-    """The same on integers (..., n') or (..., S, n')."""
-    perm = jnp.asarray(perm)
+def _log_density_of(data: _Data, perm: Any, **latents: Any) -> Any:
+    """Return the log density of the reduced problem on permutations (..., n') or (..., S, n')."""
+    return _of_permutations(jnp, data, perm, latents)
+
+
+def _host_log_density_of(data: _Data, perm: Any, **latents: Any) -> Any:
+    """Return `_log_density_of` for models that are not JAX functions, on NumPy arrays."""
+    return _of_permutations(np, data, perm, latents)
+
+
+def _of_permutations(xp: Any, data: _Data, perm: Any, latents: dict[str, Any]) -> Any:
+    perm, m = xp.asarray(perm), data.model.shape[1]
     full = perm if data.reduction is None else data.reduction.restore(perm)
     density_of = getattr(data.model, "log_density_of", None)
-    if density_of is None:
-        matrix = jax.nn.one_hot(full, data.model.shape[1])
-        value = data.model.log_density(matrix, **latents)
-    else:
+    if density_of is not None:
         value = density_of(full, **latents)
+    else:
+        matrix = np.eye(m + 1)[full][..., :-1] if xp is np else jax.nn.one_hot(full, m)
+        value = data.model.log_density(matrix, **latents)
+    value = np.asarray(value) if xp is np else value
     if data.prior_scores is None:
         return value
-    return value + sum_of_matched(data.prior_scores, full, data.model.num_sites)
+    return value + xp.asarray(sum_of_matched(data.prior_scores, full, data.model.num_sites))
 
 
 def _delta(
     data: _Data, perm: jax.Array, i: jax.Array, k: jax.Array, *site: jax.Array, **latents: Any
 ) -> jax.Array:
-    """What a swap of rows i and k of the reduced problem adds: one matching (n') or (S, n')."""
+    """Return what a swap of rows i and k of the reduced problem adds to one matching."""
     full = jnp.asarray(perm)
     if data.reduction is not None:
         full = data.reduction.restore(full)
@@ -257,18 +267,3 @@ def _delta(
     if data.prior_scores is None:
         return gain
     return gain + gain_of_swap(data.prior_scores, full, i, k, *site)
-
-
-def _host_log_density_of(data: _Data, perm: np.ndarray, **latents: Any) -> np.ndarray:
-    """The same for models that are no JAX functions, on NumPy arrays."""
-    perm = np.asarray(perm)
-    full = perm if data.reduction is None else data.reduction.restore(perm)
-    density_of: Any = getattr(data.model, "log_density_of", None)
-    if density_of is None:
-        matrix = np.eye(data.model.shape[1] + 1)[full][..., :-1]
-        value = np.asarray(data.model.log_density(matrix, **latents))
-    else:
-        value = np.asarray(density_of(full, **latents))
-    if data.prior_scores is None:
-        return value
-    return value + np.asarray(sum_of_matched(data.prior_scores, full, data.model.num_sites))

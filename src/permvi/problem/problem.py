@@ -1,8 +1,8 @@
-"""What an engine is given: a log density over permutations, and its constraints.
+"""The problem that an engine is given: a log density over permutations, and its constraints.
 
-`permvi.problem.prepare` makes a `Problem` of a model after it has taken out the known pairs, so no
-engine has to know about models, labels or known pairs. A problem is a pytree: its arrays are leaves
-and its functions are static, so that jitted engines compile once for all data of one shape.
+`permvi.problem.prepare` makes a `Problem` of a model after taking out the known pairs, so engines
+do not depend on models, labels or known pairs. A problem is a pytree whose arrays are leaves and
+whose functions are static, so jitted engines compile once for all data of one shape.
 """
 
 import dataclasses
@@ -21,25 +21,25 @@ class Problem:
     """A log density over S permutations, each an n by m matching.
 
     Attributes:
-        data: Pytree of arrays that ``log_density`` and ``log_density_of`` take first.
+        data: Pytree of arrays, the first argument of the functions below.
         log_density: ``(data, X) -> (...)`` for X of shape (..., n, m), or (..., S, n, m) if
-            ``num_sites`` > 1; differentiable in X, for 0/1 and relaxed matrices. Latents, if any,
-            are keyword arguments. None if the density is only known on permutations.
+            ``num_sites`` > 1; differentiable in X, for 0/1 and relaxed matrices. Latents are
+            keyword arguments. None if the density is defined on permutations only.
         log_density_of: ``(data, perm) -> (...)`` for integers of shape (..., n) or (..., S, n).
         shape: (n, m).
         num_sites: S.
-        traceable: Whether the functions are JAX functions; else they run on the host.
+        traceable: Whether the functions are JAX functions; others run on the host.
         mask: (n, m) or (S, n, m) booleans, True where allowed, or None.
         scores: (n, m) or (S, n, m) such that the log density is ``constant + sum(scores * X)``, or
             None if it is not linear.
-        constant: The log density of no matches at all, for linear problems.
+        constant: The log density of the empty matching, for linear problems.
         row_unmatched: (n,) or (S, n) log weights of leaving a row unmatched, or None; see
             `unmatched` for what None means.
         col_unmatched: (m,) or (S, m) log weights of leaving a column unused, or None.
         latents: Priors of other latent variables by name, NumPyro distributions.
-        delta: ``(data, perm, i, k) -> ()``, what swapping the columns of rows i and k of one
-            matching (n,) adds to the log density, a JAX function; ``(data, perm, i, k, site)`` with
-            several sites and perm (S, n). None if the model has no such function.
+        delta: ``(data, perm, i, k) -> ()``, a JAX function that returns what swapping the columns
+            of rows i and k of one matching (n,) adds to the log density; with several sites
+            ``(data, perm, i, k, site)`` and perm (S, n). None if the model has no such function.
     """
 
     data: Any
@@ -63,21 +63,21 @@ class Problem:
 
     @property
     def site_axes(self) -> tuple[int, ...]:
-        """(S,), or () if there is one site: the axis that arrays of several sites have in front."""
+        """The leading axes of arrays by site: (S,), or () if there is one site."""
         return () if self.num_sites == 1 else (self.num_sites,)
 
     @property
     def unmatched(self) -> UnmatchedWeights:
-        """The log weights of unmatched rows and unused columns, by the one rule for both."""
+        """The log weights of unmatched rows and unused columns, see `unmatched_weights`."""
         return unmatched_weights(self.row_unmatched, self.col_unmatched, self.shape)
 
     @property
     def host_scores(self) -> np.ndarray:
-        """(n, m) or (S, n, m) the scores of a linear problem, in float64 on the host."""
+        """The scores (n, m) or (S, n, m) of a linear problem, in float64 on the host."""
         return np.asarray(self.scores, dtype=np.float64)
 
     @property
     def table_mask(self) -> np.ndarray:
-        """(n, m) or (S, n, m) the mask on the host, all True where there is none."""
+        """The mask (n, m) or (S, n, m) on the host, all True where there is none."""
         mask = True if self.mask is None else np.asarray(self.mask)
         return np.broadcast_to(mask, (*self.site_axes, *self.shape))

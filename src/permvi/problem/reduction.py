@@ -1,7 +1,7 @@
-"""Known pairs: taken out before a method sees the problem, put back into what it returns.
+"""Known pairs, which are taken out of a problem before a method sees it and put back afterwards.
 
-All sites have to keep one shape. Where some of them have more known pairs than others, each gives
-up as many as the site with fewest, and its other known pairs become entries of the mask.
+All sites keep one shape. If sites differ in their numbers of known pairs, each gives up as many as
+the site with the fewest, and its other known pairs become entries of the mask.
 """
 
 import dataclasses
@@ -15,15 +15,14 @@ import numpy as np
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """Which rows and columns are left, and how to get back; a pytree of index arrays.
+    """The free rows and columns, those that are left; a pytree of index arrays.
 
-    Arrays have a leading site axis if there are several sites. Rows and columns that are left count
-    as free.
+    Arrays have a leading site axis if there are several sites.
 
     Attributes:
         settled: (n,) the columns of the rows taken out, -1 for free rows.
-        row_place: (n,) where a free row is in the reduced problem, 0 for others.
-        col_place: (m,) where a free column is, 0 for others.
+        row_place: (n,) the index of a free row in the reduced problem, 0 for others.
+        col_place: (m,) the index of a free column in the reduced problem, 0 for others.
         free_rows: (n') the free rows.
         free_cols: (m') the free columns.
     """
@@ -36,7 +35,7 @@ class Reduction:
 
     @classmethod
     def of(cls, known: np.ndarray, num_cols: int) -> "Reduction":
-        """The reduction by known pairs (n,) or (S, n), -1 for unknown."""
+        """Return the reduction by known pairs (n,) or (S, n), -1 for unknown."""
         count = int((known >= 0).sum(axis=-1).min())
         parts = [_reduce_site(site, num_cols, count) for site in known.reshape(-1, known.shape[-1])]
         stacked = [np.stack(arrays) for arrays in zip(*parts, strict=True)]
@@ -44,11 +43,11 @@ class Reduction:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns that are left."""
+        """The numbers of free rows and columns."""
         return self.free_rows.shape[-1], self.free_cols.shape[-1]
 
     def table(self, full: Any) -> np.ndarray:
-        """The free rows and columns of (n, m) tables, one for all sites or one each."""
+        """Return the free rows and columns of (n, m) tables, one for all sites or one each."""
         rows, cols = self.free_rows[..., :, None], self.free_cols[..., None, :]
         if rows.ndim == 2:
             return np.asarray(full)[rows, cols]
@@ -56,18 +55,18 @@ class Reduction:
         return np.broadcast_to(full, (len(rows), *np.shape(full)[-2:]))[sites, rows, cols]
 
     def rows(self, full: Any) -> np.ndarray:
-        """The free rows of (n,) vectors."""
+        """Return the free rows of (n,) vectors."""
         return np.take_along_axis(np.asarray(full), self.free_rows, axis=-1)
 
     def cols(self, full: Any) -> np.ndarray:
-        """The free columns of (m,) vectors."""
+        """Return the free columns of (m,) vectors."""
         return np.take_along_axis(np.asarray(full), self.free_cols, axis=-1)
 
     def restore(self, perm: Any) -> Any:
-        """Matchings (..., n') of the reduced problem -> (..., n); NumPy in, NumPy out."""
+        """Turn matchings (..., n') of the reduced problem into (..., n); NumPy in, NumPy out."""
         xp: Any = np if isinstance(perm, np.ndarray) else jnp
         ndim = perm.ndim
-        # One more column, which -1 finds from behind.
+        # The index -1 finds one more column at the end, which is -1.
         cols = xp.concatenate([self.free_cols, xp.full_like(self.free_cols[..., :1], -1)], axis=-1)
         lifted = xp.take_along_axis(_batched(xp, cols, ndim), perm % cols.shape[-1], axis=-1)
         in_place = xp.take_along_axis(lifted, _batched(xp, self.row_place, ndim), axis=-1)
@@ -75,9 +74,9 @@ class Reduction:
         return xp.where(settled >= 0, settled, in_place)
 
     def reduce(self, perm: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The inverse of `restore`: (..., n) -> (..., n'), and whether known pairs are as known.
+        """Turn matchings (..., n) into (..., n'), and tell whether they respect the known pairs.
 
-        The second is (...), or (..., S) with several sites.
+        The latter has shape (...), or (..., S) with several sites.
         """
         ndim = perm.ndim
         settled = _batched(jnp, self.settled, ndim)
@@ -89,7 +88,7 @@ class Reduction:
         return jnp.where(free < 0, -1, inner), consistent & ~twice.any(axis=(-2, -1))
 
     def embed(self, X: jax.Array) -> jax.Array:
-        """Relaxed matchings (..., n', m') -> (..., n, m), with ones at the pairs taken out."""
+        """Turn relaxed matchings (..., n', m') into (..., n, m), ones at the pairs taken out."""
         ndim, num_cols = X.ndim, self.col_place.shape[-1]
         settled = jnp.asarray(self.settled)
         pairs = jax.nn.one_hot(settled, num_cols, dtype=X.dtype)
@@ -103,7 +102,7 @@ class Reduction:
 def remaining_mask(
     reduction: Reduction, known: np.ndarray, mask: np.ndarray | None
 ) -> np.ndarray | None:
-    """The mask of the reduced problem, with the known pairs that the reduction left in."""
+    """Return the mask of the reduced problem, which includes the known pairs left in it."""
     left = reduction.rows(known)
     allowed = None if mask is None else reduction.table(mask)
     if not (left >= 0).any():
@@ -126,6 +125,6 @@ def _reduce_site(known: np.ndarray, num_cols: int, count: int) -> tuple[np.ndarr
 
 
 def _batched(xp: Any, index: Any, ndim: int) -> Any:
-    """Index arrays with the batch axes that ``take_along_axis`` wants to see."""
+    """Add the batch axes that ``take_along_axis`` needs to index arrays."""
     index = xp.asarray(index)
     return index.reshape((1,) * (ndim - index.ndim) + index.shape)

@@ -1,12 +1,12 @@
-r"""What may stay unmatched: the one rule, and tables in which "unmatched" is one more choice.
+r"""The rule for what may stay unmatched, and tables in which "unmatched" is one more choice.
 
-**The rule.** A row has to be matched unless a weight says what leaving it unmatched costs, or there
-are more rows than columns. A column has to be used unless a weight says what leaving it unused
-costs, there are more columns than rows, or rows may stay unmatched: a row that stays unmatched
-leaves a column unused. Where no weight is given, staying unmatched has log weight 0.
+**The rule.** A row must be matched unless it has a weight of staying unmatched or there are more
+rows than columns. A column must be used unless it has a weight of staying unused, there are more
+columns than rows, or rows may stay unmatched, since each of these leaves a column unused. Where no
+weight is given, staying unmatched has log weight 0.
 
-**Grounded tables.** A row or column that stays unmatched is thought of as matched to the *ground*,
-an extra row and an extra column that take any number of partners. All log weights then fit one
+**Grounded tables.** A row or column that stays unmatched is treated as matched to the *ground*, an
+extra row and an extra column that take any number of partners. All log weights then fit one
 (n+1, m+1) table:
 
     table[i, j]  score of the pair (i, j)              table[i, m]  row i stays unmatched
@@ -30,12 +30,12 @@ from permvi._assignment.duality import best_matching
 if TYPE_CHECKING:
     from permvi.problem.problem import Problem
 
-# Counting which columns a batch of matchings uses takes memory; this many cells at a time.
+# Cells per chunk when counting the columns that matchings use, to limit memory.
 _CELLS_PER_CHUNK = 1 << 22
 
 
 class UnmatchedWeights(NamedTuple):
-    """Log weights of staying unmatched, -inf for what has to be matched.
+    """Log weights of staying unmatched, -inf for what must be matched.
 
     Attributes:
         rows: (n,) or (S, n) log weights of unmatched rows.
@@ -48,8 +48,8 @@ class UnmatchedWeights(NamedTuple):
     def of(self, perms: Any) -> Any:
         """Sum the log weights of all that matchings leave unmatched: (..., [S,] n) -> (...).
 
-        The sum over a site axis is included where the weights have one. NumPy in, NumPy out; JAX
-        arrays may be traced.
+        This sums over sites where the weights have a site axis. NumPy in, NumPy out; JAX arrays may
+        be traced.
         """
         xp: Any = np if isinstance(perms, np.ndarray) else jnp
         axes = tuple(range(-self.rows.ndim, 0))
@@ -61,13 +61,13 @@ class UnmatchedWeights(NamedTuple):
 def unmatched_weights(
     rows: Any, cols: Any, shape: tuple[int, int], num_sites: int = 1
 ) -> UnmatchedWeights:
-    """Fill in, by the rule, what was not given of the weights of staying unmatched.
+    """Fill in by the rule the weights of staying unmatched that are None.
 
     Args:
         rows: (n,) or (S, n) log weights of unmatched rows, or None.
         cols: (m,) or (S, m) log weights of unused columns, or None.
         shape: (n, m).
-        num_sites: Weights get an axis of so many sites if it is more than one.
+        num_sites: If more than one, weights get a leading axis of this size.
 
     Returns:
         Both weights, of the same number of axes.
@@ -99,8 +99,8 @@ class LogWeights:
     def of(self, matchings: np.ndarray) -> np.ndarray:
         """Return the log weight of each matching: (..., n) integers in -1..m-1 -> (...).
 
-        ``sum_i table[i, x_i] + sum over unused j of table[n, j]``, and -inf for what is forbidden
-        or takes a column twice.
+        ``sum_i table[i, x_i] + sum over unused j of table[n, j]``, and -inf for matchings that are
+        forbidden or use a column twice.
         """
         n, m = self.shape
         flat = matchings.reshape(-1, n)
@@ -127,10 +127,10 @@ def build_weights(
     row_unmatched: ArrayLike | None = None,
     col_unmatched: ArrayLike | None = None,
 ) -> LogWeights:
-    """Check the arguments of a linear matching problem and ground them.
+    """Check the arguments of a linear matching problem and return its grounded table.
 
     The arguments are those of :func:`~permvi.inference.exact.solve_exact`. A known pair leaves its
-    row and its column nothing else to choose.
+    row and its column no other choice.
     """
     pairs = _checks.real_array("scores", scores)
     if pairs.ndim != 2 or 0 in pairs.shape:
@@ -158,7 +158,7 @@ def build_weights(
 def grounded(problem: "Problem") -> np.ndarray:
     """Return (S, n+1, m+1) grounded log weights of a problem, -inf where not allowed.
 
-    Pairs weigh zero where the density is not linear.
+    Pairs have score zero where the density is not linear.
     """
     names = ("scores", "mask", "row_unmatched", "col_unmatched")
     given = {name: getattr(problem, name) for name in names}
@@ -168,12 +168,9 @@ def grounded(problem: "Problem") -> np.ndarray:
 
 
 def tables_by_site(arguments: Mapping[str, Any], num_sites: int) -> np.ndarray:
-    """Return (S, n+1, m+1) the grounded log weights of what `solve_exact` takes for one site.
+    """Return the grounded log weights (S, n+1, m+1) of the arguments of `solve_exact` by site.
 
-    Args:
-        arguments: Arrays with an axis of sites in front or without, None where there is nothing;
-            "scores" are always there.
-        num_sites: S.
+    The arguments are arrays with or without a leading site axis, or None except for "scores".
     """
     n, m = np.shape(arguments["scores"])[-2:]
     events = {"row_unmatched": (n,), "col_unmatched": (m,), "known": (n,)}
@@ -192,7 +189,7 @@ def is_partial(problem: "Problem") -> bool:
 
 
 def feasible(problem: "Problem", perms: np.ndarray) -> np.ndarray:
-    """Return (num,) whether matchings (num, n) or (num, S, n) leave unmatched only what may be."""
+    """Return (num,) whether matchings (num, n) or (num, S, n) have finite log weight."""
     tables = grounded(problem)
     sites = perms.reshape(len(perms), *tables.shape[:1], -1)
     total = sum(LogWeights(table).of(sites[:, s]) for s, table in enumerate(tables))
@@ -207,10 +204,10 @@ def complete(tables: np.ndarray) -> np.ndarray:
     .. math:: \begin{pmatrix} S & \mathrm{diag}(r) \\ 1 c^T & 0 \end{pmatrix}
 
     and -inf off the diagonal of its upper right block. Row i has a column of its own for being
-    unmatched, and the m rows below are all alike: whatever the n rows do, these take the m columns
-    that are left in any order. So every partial matching belongs to exactly m! permutations of its
-    own weight. (Were the rows below bound to one column each, a matching of k pairs would belong to
-    k! permutations, and long matchings would gain by it.)
+    unmatched. The m rows below are all alike: they take the m columns that the n rows leave, in any
+    order, so every partial matching belongs to exactly m! permutations of its own weight. (If each
+    row below were bound to one column, a matching of k pairs would belong to k! permutations, which
+    would favour long matchings.)
     """
     n, m = tables.shape[-2] - 1, tables.shape[-1] - 1
     squares = np.full((*tables.shape[:-2], n + m, n + m), -np.inf)
@@ -222,10 +219,10 @@ def complete(tables: np.ndarray) -> np.ndarray:
 
 
 def best_matchings(tables: np.ndarray) -> np.ndarray:
-    """Return (..., n) the matchings of largest weight under grounded tables (..., n+1, m+1).
+    """Return the matchings (..., n) of largest weight under grounded tables (..., n+1, m+1).
 
     Raises:
-        ValueError: There is none.
+        ValueError: A table allows no matching.
     """
     flat = tables.reshape(-1, *tables.shape[-2:])
     found = [best_matching(table) for table in flat]
@@ -237,7 +234,7 @@ def best_matchings(tables: np.ndarray) -> np.ndarray:
 def random_matchings(num: int, problem: "Problem", rng: np.random.Generator) -> np.ndarray:
     """Return (num, n) or (num, S, n) feasible matchings: the best ones under random weights.
 
-    Every feasible matching is the best under some weights, so all of them can come up.
+    Every feasible matching can occur, since each is the best under some weights.
     """
     if not problem.is_partial:
         mask = None if problem.mask is None else np.asarray(problem.mask)
@@ -252,10 +249,10 @@ def random_matchings(num: int, problem: "Problem", rng: np.random.Generator) -> 
 def random_assignments(
     num: int, shape: tuple[int, ...], mask: np.ndarray | None, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return (num, n) or (num, S, n) matchings with as many pairs as there can be.
+    """Return (num, n) or (num, S, n) random matchings with as many pairs as possible.
 
     Args:
-        num: How many.
+        num: Number of matchings.
         shape: (n, m), or (S, n, m) for several sites.
         mask: Booleans of that shape or of (n, m), or None.
         rng: The source of randomness.

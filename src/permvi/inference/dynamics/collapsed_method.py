@@ -1,30 +1,30 @@
 """Method "collapsed": permutations of subjects that share linear dynamics, weights integrated out.
 
-It knows one kind of model, that which has the hook ``shared_regression``: statistics of recordings
-that share a sparse regression. Known neurons are kept as entries of the mask. The option ``search``
-says how: "moves" (the default) searches from several starts and samples by moves; "softassign" is a
-mean field, for many models of one shape at a time.
+It takes models with the hook ``shared_regression``: statistics of recordings that share a sparse
+regression. Known neurons are kept as entries of the mask. The option ``search`` selects the engine.
+"moves" (the default) searches from several starts and samples by moves. "softassign" is a mean
+field for many models of one shape at a time; its marginals have no error bars, so its verdict is
+never "trust".
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from permvi import _threads
+from permvi import _threads, assignment
 from permvi._checks import one_of
-from permvi.inference.dynamics import (
-    CollapsedOptions,
-    CollapsedResult,
-    SoftassignOptions,
-    run_collapsed,
-)
+from permvi.inference.dynamics.evidence import CollapsedState
+from permvi.inference.dynamics.regression import Scales, SharedRegression
+from permvi.inference.dynamics.run import CollapsedOptions, CollapsedResult, run_collapsed
 from permvi.inference.dynamics.shared import LATENT, dynamics_of, outer, unknown_rows
-from permvi.inference.dynamics.softassign_method import posteriors as softassign_posteriors
+from permvi.inference.dynamics.softassign import SoftassignOptions, SoftassignResult, run_softassign
 from permvi.inference.mcmc.result import summarise_chains
 from permvi.inference.method import Context, Method, MethodInfo, option_names
-from permvi.posterior import Diagnostics, Latent, Posterior
+from permvi.posterior import Diagnostics, Latent, Marginals, Posterior, normalise_marginals
+from permvi.posterior.diagnostics import Judgement, worst_first
+from permvi.posterior.marginal_law import MarginalsLaw
 from permvi.problem.prepare import Prepared
 
 Search = Literal["moves", "softassign"]
@@ -33,21 +33,25 @@ _OPTIONS_OF: dict[str, tuple[str, ...]] = {
     "softassign": option_names(SoftassignOptions),
 }
 
-# A label that a search ended in counts as a surprise if it has less than this share of the
-# probability of the likeliest.
+# A search disagrees with the posterior in a row if its label has less than this share of the
+# probability of the row's most probable label.
 _SURPRISE = 0.05
-# Surprises among all neurons, in the search that agrees best with the posterior but one.
+# Shares of rows in which the second best search disagrees.
 _SURPRISES_CHECK = 0.02
 _SURPRISES_DISTRUST = 0.1
-# How likely it is that the best optimum was missed, where no two searches agree.
+# The probability that the best optimum was missed if no two searches agree.
 _TOSS_UP = 0.5
-# Expected share of right identities among those that are not known.
+# Expected accuracy of the rows whose label is not known.
 _RIGHT_CHECK = 0.9
 _RIGHT_DISTRUST = 0.7
+# Probabilities may underflow; this floor leaves some matching with positive probability.
+_LEAST = 1e-9
+# The largest change of an entry in the last step of a mean field that has converged.
+_CONVERGED = 0.05
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """The posterior of one model.
+    """Compute the posterior of one model.
 
     Raises:
         ValueError: The model has no shared dynamics.
@@ -55,7 +59,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     search, chosen = _search_options(context)
     problem, scales, learn_weight, learn_noise = dynamics_of(prepared, context.method)
     if search == "softassign":
-        return softassign_posteriors([prepared], [problem], [scales], chosen)[0]
+        return _softassign([prepared], [problem], [scales], chosen)[0]
     result = run_collapsed(
         problem,
         scales,
@@ -65,11 +69,11 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         learn_noise=learn_noise,
         on_progress=context.step,
     )
-    return _posterior(prepared, result, unknown_rows(prepared, problem))
+    return _sampled_posterior(prepared, result, unknown_rows(prepared, problem))
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
-    """Those of models of one shape by softassign, in one call; else None."""
+    """Compute the posteriors of models of one shape by softassign in one call; else None."""
     search, chosen = _search_options(context)
     if search != "softassign":
         return None
@@ -78,11 +82,11 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
         problems, scales, _, _ = zip(*given, strict=True)
     if len({problem.mask.shape for problem in problems}) > 1:
         return None
-    return softassign_posteriors(batch, problems, scales, chosen)
+    return _softassign(batch, problems, scales, chosen)
 
 
 def _search_options(context: Context) -> tuple[Search, dict[str, Any]]:
-    """How to search, and the options of that."""
+    """Return the kind of search and its options."""
     chosen = dict(context.options)
     search: Any = one_of("search", chosen.pop("search", "moves"), get_args(Search))
     for name in chosen:
@@ -94,7 +98,9 @@ def _search_options(context: Context) -> tuple[Search, dict[str, Any]]:
     return search, chosen
 
 
-def _posterior(prepared: Prepared, result: CollapsedResult, unknown: np.ndarray) -> Posterior:
+def _sampled_posterior(
+    prepared: Prepared, result: CollapsedResult, unknown: np.ndarray
+) -> Posterior:
     n, m = prepared.model.shape
     draws, mode, found = (
         outer(prepared, perms) for perms in (result.draws, result.mode, result.found)
@@ -118,22 +124,25 @@ def _posterior(prepared: Prepared, result: CollapsedResult, unknown: np.ndarray)
         weights = [np.full(len(part), 1 / len(part)) for part in parts]
         shared = np.concatenate([(1 - missed) * weights[0], missed * weights[1]])
         posterior = Posterior.from_draws(np.concatenate(parts), np.log(shared), **fields)
-    summary = summarise_chains(draws, m)
-    diagnostics = dataclasses.replace(
-        _diagnose(posterior, surprises, unknown, result),
+    summary, right = summarise_chains(draws, m), _expected_accuracy(posterior.marginals, unknown)
+    diagnostics = Diagnostics(
+        *worst_first([_judge_searches(surprises), _judge_data(right)]),
         ess_per_draw=summary.ess_per_draw,
         sampling_error_by_row=summary.sampling_error_by_row,
+        extras={
+            "expected_accuracy": np.array(right),
+            "search_log_densities": result.found_log_densities,
+            "search_surprises": surprises,
+            **_scales(result.scales),
+        },
     )
     return dataclasses.replace(posterior, diagnostics=diagnostics)
 
 
 def _surprises(posterior: Posterior, found: np.ndarray, unknown: np.ndarray) -> np.ndarray:
-    """(R,) in how many of its unknown rows each search ended elsewhere, those that agree first.
+    """Return (R,) the share of unknown rows in which each search disagrees, in rising order.
 
-    Args:
-        posterior: What the chains say.
-        found: (R, n) or (R, J, n) where the searches ended.
-        unknown: (n,) or (J, n) the rows that have a recording and are not known.
+    The optima ``found`` are (R, n) or (R, J, n), and ``unknown`` is (n,) or (J, n) booleans.
     """
     shares = posterior.marginals / posterior.marginals.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(shares[None], found[..., None], axis=-1)[..., 0]
@@ -141,11 +150,11 @@ def _surprises(posterior: Posterior, found: np.ndarray, unknown: np.ndarray) -> 
 
 
 def _chance_missed(surprises: np.ndarray) -> float:
-    """How likely the best optimum is one that no search has found.
+    """Return the probability that no search has found the best optimum.
 
-    The chains come from the best of the searches. If a second one agrees with them, nothing is
-    taken to be missed; if all others ended far away, that is a toss-up, and what is known then is
-    where independent searches end.
+    The chains come from the best search. If a second search agrees with them, nothing is taken to
+    be missed. If all others ended far away, it is a toss-up, and the optima of the independent
+    searches are the best guess of the rest of the posterior.
     """
     if len(surprises) < 2:
         return 0.0
@@ -153,59 +162,94 @@ def _chance_missed(surprises: np.ndarray) -> float:
     return _TOSS_UP * float(disagreement)
 
 
-def _diagnose(
-    posterior: Posterior, surprises: np.ndarray, unknown: np.ndarray, result: CollapsedResult
-) -> Diagnostics:
-    """The verdict: do independent searches end where the chains are, and is that definite?
+def _softassign(
+    batch: Sequence[Prepared],
+    problems: Sequence[SharedRegression],
+    scales: Sequence[Scales],
+    options: Mapping[str, Any],
+) -> list[Posterior]:
+    """Compute mean-field posteriors of models of one shape from statistics and variances."""
+    results = run_softassign(problems, scales, SoftassignOptions(**options))
+    with _threads.pool(len(batch)) as pool:
+        return list(pool.map(_soft_posterior, batch, problems, scales, results))
 
-    Args:
-        posterior: The posterior.
-        surprises: (R,) in how many rows each search ended elsewhere.
-        unknown: (n,) or (J, n) the rows that have a recording and are not known.
-        result: For what else is worth knowing.
-    """
-    right = float(posterior.marginals.max(axis=-1)[unknown].mean())
-    judged = [_judge_searches(surprises), _judge_data(right)]
-    severity = ("trust", "check", "do not trust")
-    judged.sort(key=lambda pair: -severity.index(pair[0]))
-    verdict: Any = judged[0][0]
-    return Diagnostics(
-        verdict=verdict,
-        reasons=tuple(reason for _, reason in judged),
-        extras={
-            "expected_accuracy": np.array(right),
-            "search_log_densities": result.found_log_densities,
-            "search_surprises": surprises,
-            "weight_scale": np.sqrt(result.scales.weight),
-            "noise_scale": np.sqrt(result.scales.noise),
-        },
+
+def _soft_posterior(
+    prepared: Prepared, problem: SharedRegression, scales: Scales, result: SoftassignResult
+) -> Posterior:
+    n = prepared.model.shape[0]
+    floored = np.where(problem.mask, np.maximum(result.matrices, _LEAST), 0.0)
+    square = np.stack([normalise_marginals(table).marginals for table in floored])
+    perms = np.asarray(assignment.solve(square, problem.mask, backend="host"), np.int64)
+    table, mode = square[:, :n], perms[:, :n]
+    left_over = square[:, n:].sum(axis=1)
+    if prepared.model.num_sites == 1:
+        table, mode, left_over = table[0], mode[0], left_over[0]
+    marginals = Marginals(table, np.zeros(table.shape[:-1]), left_over)
+    right = _expected_accuracy(table, unknown_rows(prepared, problem))
+    at = np.nonzero(problem.support)
+    return Posterior(
+        law=MarginalsLaw(*marginals),
+        **marginals._asdict(),
+        mode=mode,
+        latents={LATENT: Latent(result.mean[at], np.sqrt(result.variance[at]))},
+        log_evidence=CollapsedState(problem, perms, scales).log_evidence,
+        log_evidence_kind="bound",
+        diagnostics=_diagnose_soft(right, scales, result),
+        num_evaluations=result.num_evaluations + 1,
     )
 
 
-def _judge_searches(surprises: np.ndarray) -> tuple[str, str]:
-    """By the second best of the searches: the best one is where the posterior comes from."""
+def _diagnose_soft(right: float, scales: Scales, result: SoftassignResult) -> Diagnostics:
+    converged = result.change <= _CONVERGED
+    judged = [_judge_data(right)] if right < _RIGHT_DISTRUST else []
+    if not converged:
+        reason = "the mean field had not converged when it stopped: allow more steps (num_steps)"
+        judged.append(Judgement("check", (reason,)))
+    reason = "a mean field has no error bars: compare with search='moves', which samples"
+    return Diagnostics(
+        *worst_first([*judged, Judgement("check", (reason,))]),
+        converged=converged,
+        extras={"expected_accuracy": np.array(right), **_scales(scales)},
+    )
+
+
+def _expected_accuracy(marginals: np.ndarray, unknown: np.ndarray) -> float:
+    """Return the mean probability of the most probable label over the unknown rows."""
+    confidence = marginals.max(axis=-1)[unknown]
+    return float(confidence.mean()) if len(confidence) else 1.0
+
+
+def _scales(scales: Scales) -> dict[str, np.ndarray]:
+    return {"weight_scale": np.sqrt(scales.weight), "noise_scale": np.sqrt(scales.noise)}
+
+
+def _judge_searches(surprises: np.ndarray) -> Judgement:
+    """Judge by the second best search, since the posterior comes from the best one."""
     if len(surprises) < 2:
-        return "check", "there was one search only: a better optimum would go unnoticed"
+        return Judgement("check", ("there was only one search, so it may miss a better optimum",))
     share = float(surprises[1])
     if share <= _SURPRISES_CHECK:
-        return "trust", (
-            f"independent searches agree with the posterior in all but {share:.1%} of the rows"
+        return Judgement(
+            "trust", (f"independent searches agree about all but {100 * share:.1f} % of the rows",)
         )
-    verdict = "do not trust" if share > _SURPRISES_DISTRUST else "check"
-    return verdict, (
-        f"independent searches end elsewhere in {share:.1%} of the rows or more: the best optimum "
-        "may not have been found; try more restarts"
+    reason = (
+        f"independent searches disagree about {100 * share:.1f} % of the rows or more: the best "
+        "optimum may have been missed; try more restarts"
     )
+    return Judgement("do not trust" if share > _SURPRISES_DISTRUST else "check", (reason,))
 
 
-def _judge_data(right: float) -> tuple[str, str]:
+def _judge_data(right: float) -> Judgement:
+    """Judge by the expected accuracy of the rows that are not known."""
+    expected = f"expected accuracy: {100 * right:.1f} % of the unknown rows have the right label"
     if right >= _RIGHT_CHECK:
-        return "trust", f"{right:.1%} of the rows that are not known are expected to be right"
-    verdict = "do not trust" if right < _RIGHT_DISTRUST else "check"
-    return verdict, (
-        f"the data do not suffice: {right:.1%} of the rows that are not known are expected to be "
-        "right; longer recordings, more subjects or more known ones would help"
+        return Judgement("trust", (expected,))
+    reason = (
+        f"{expected}; there is too little data, and longer recordings, more subjects or more known "
+        "rows would help"
     )
+    return Judgement("do not trust" if right < _RIGHT_DISTRUST else "check", (reason,))
 
 
 METHODS = {
@@ -226,5 +270,5 @@ METHODS = {
         run=run,
         run_many=run_many,
         latents=True,
-    ),
+    )
 }

@@ -1,22 +1,21 @@
-"""Permutations of all subjects and the weights that they share, ready to move in turn."""
+"""Permutations of all subjects with the weights that they share, each updated given the other."""
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from permvi.inference.dynamics import swap_kernels
-from permvi.inference.dynamics.evidence import Scales, by_label
-from permvi.inference.dynamics.regression import SharedRegression
+from permvi.inference.dynamics import evidence_kernels, swap_kernels
+from permvi.inference.dynamics.regression import Scales, SharedRegression
 
 KINDS = ("swap", "cycle")
-# Of the proposals where there is a mask: walks along cycles, without which some matchings might
-# never be reached, but which cost more than swaps and are seldom taken.
+# The share of proposals along cycles where there is a mask. Without them some matchings might be
+# out of reach, but they cost more than swaps and are seldom taken.
 _SHARE_OF_CYCLES = 0.05
-# Swaps that gain less than this, in nats, are not worth a step uphill.
+# The least gain, in nats, that counts as a step uphill.
 _LEAST_GAIN = 1e-9
 
 
 class JointState:
-    """Permutations (J, m) and weights (E,), at their mean given the permutations to begin with.
+    """Permutations (J, m) and weights (E,), which start at their mean given the permutations.
 
     Args:
         problem: The statistics.
@@ -24,9 +23,9 @@ class JointState:
         scales: The variances.
 
     Attributes:
-        num_evaluations: How many regressions and differences of log densities were computed.
-        proposed: (2,) how many proposals of each of `KINDS` there were.
-        taken: (2,) how many of them were taken.
+        num_evaluations: The number of regressions and of differences of log densities computed.
+        proposed: (2,) the number of proposals of each of `KINDS`.
+        taken: (2,) the number of those that were taken.
     """
 
     def __init__(self, problem: SharedRegression, perms: np.ndarray, scales: Scales) -> None:
@@ -34,7 +33,7 @@ class JointState:
         self._edges = np.nonzero(problem.support)
         W = np.zeros((problem.size, problem.size))
         self._system = swap_kernels.System(
-            W, problem.support, *problem.inputs, *problem.touched, scales.noise
+            W, problem.support, problem.inputs, problem.touched, scales.noise
         )
         self._subjects = [self._subject(j, perm) for j, perm in enumerate(perms)]
         self._cycles = not problem.mask.all()
@@ -76,53 +75,40 @@ class JointState:
 
     @property
     def log_density(self) -> float:
-        """Log density of recordings, permutations and weights together."""
+        """Joint log density of recordings, permutations and weights."""
         (to, come), W, variance = self._edges, self.weights, self._scales.weight
         total = -(W**2).sum() / variance - len(W) * np.log(2 * np.pi * variance)
         for subject in self._subjects:
             h, k = subject.rows[to], subject.rows[come]
             terms = W * (2 * subject.C1[h, k] - subject.U[to, k])
             total += terms[subject.recorded[h]].sum() / self._scales.noise
-        return float(total / 2 + self._log_prior()) + self._constant
-
-    @property
-    def _constant(self) -> float:
-        """What depends neither on permutations nor on weights."""
-        noise, problem = self._scales.noise, self._problem
-        return -0.5 * float(
-            problem.squares.sum() / noise + problem.count * np.log(2 * np.pi * noise)
+        problem = self._problem
+        return float(total / 2 + problem.log_prior(self.perms)) + problem.log_constant(
+            self._scales.noise
         )
 
-    def _log_prior(self) -> float:
-        prior = np.take_along_axis(self._problem.prior, self.perms[..., None], axis=-1)
-        return float(prior.sum())
-
     def regress(self, rng: np.random.Generator | None = None) -> float:
-        """Draw the weights given the permutations, or set them to their mean without a generator.
+        """Draw the weights given the permutations, or set them to their mean if ``rng`` is None.
 
         Returns:
-            Log density of recordings and permutations, the weights integrated out.
+            Log density of recordings and permutations with the weights integrated out.
         """
         problem, rows = self._problem, np.stack([subject.rows for subject in self._subjects])
-        K0, K1 = by_label(problem, rows)
-        present = np.take_along_axis(problem.recorded, rows, axis=1)
-        if problem.complete:
-            K0, K1, present = K0.sum(axis=0)[None], K1.sum(axis=0)[None], present[:1]
-        num_edges = len(problem.inputs[0])
+        sums, num_edges = problem.pool(problem.by_label(rows)), len(self._edges[0])
         normals = np.zeros(num_edges) if rng is None else rng.standard_normal(num_edges)
-        drawn = np.empty(num_edges)
-        evidence = swap_kernels.draw_weights(
-            K0, K1, present, *problem.inputs, *self._scales.regression, normals, drawn
+        evidence, drawn = evidence_kernels.draw_weights(
+            sums, problem.inputs, *self._scales.regression, normals
         )
         self.num_evaluations += 1
         self._system.W[self._edges] = drawn
         table = csr_array((drawn, *problem.inputs), shape=problem.support.shape)
         for subject in self._subjects:
             subject.U[:] = table @ subject.C0[subject.rows]
-        return float(evidence) + self._log_prior() + self._constant
+        constant = problem.log_constant(self._scales.noise)
+        return float(evidence) + problem.log_prior(self.perms) + constant
 
     def swap(self, num_per_row: int, rng: np.random.Generator) -> None:
-        """Metropolis steps given the weights, so many for each row that has a choice."""
+        """Take ``num_per_row`` Metropolis steps given the weights for each row with a choice."""
         for subject in self._subjects:
             total = num_per_row * len(np.unique(subject.pairs[:, 0]))
             cycles = int(np.ceil(_SHARE_OF_CYCLES * total)) if self._cycles else 0
@@ -133,13 +119,13 @@ class JointState:
             self.taken += taken
 
     def climb(self, j: int) -> int:
-        """Swaps of subject j that raise the log density, until none does: how many there were."""
+        """Swap labels of subject j until no swap raises the log density; return how many did."""
         computed, taken = swap_kernels.climb(self._system, self._subjects[j], _LEAST_GAIN)
         self.num_evaluations += computed
         return int(taken)
 
     def move(self, j: int, perm: np.ndarray) -> None:
-        """Replace the permutation (m,) of subject j by another."""
+        """Replace the permutation (m,) of subject j."""
         subject = self._subjects[j]
         subject.labels[:], subject.rows[:] = perm, np.argsort(perm)
         table = csr_array(self._system.W)

@@ -1,26 +1,108 @@
-"""One subject's permutation given beliefs about the weights: a quadratic assignment problem."""
+"""One subject's permutation given beliefs about the weights: a quadratic assignment problem.
+
+A subject's recording gives an estimate of every weight between its neurons (`Edges`), the other
+subjects give beliefs about the weights between labels (`Beliefs`), and the log evidence that the
+first are noisy copies of the second is a sum over edges (`PairScores`).
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from permvi.inference.dynamics.edges import Beliefs, Edges
+from permvi.inference.dynamics.regression import Scales, SharedRegression, Sums
 from permvi.inference.map import polytope
 
 _MAX_STEPS = 60
 _TOLERANCE = 1e-8
 
 
-@dataclass(frozen=True, eq=False)
-class PairScores:
-    r"""``sum_t <A_t, X B_t X'> + <C, X>``: the log evidence of a permutation, edge by edge.
+class Edges(NamedTuple):
+    """Debiased ridge estimates of one subject's weights, scaled to one standard error.
 
     Attributes:
-        A: (T, m, m) by pairs of rows, zero on the diagonals.
-        B: (T, m, m) by pairs of labels, zero on the diagonals and off the support.
-        C: (m, m) by row and label.
+        z: (m, m) the estimates, zero on the diagonal and where nothing is recorded.
+        s: The standard error of all entries.
+        recorded: (m, m) one where both neurons are recorded, else zero.
+    """
+
+    z: np.ndarray
+    s: float
+    recorded: np.ndarray
+
+
+def estimate_edges(problem: SharedRegression, subject: int, scales: Scales) -> Edges:
+    r"""Estimate all weights of a subject, in the order of its rows.
+
+    The labels are unknown, so every pair may be an edge with probability :math:`\rho`, the density
+    of the support. The estimate is a dense ridge regression whose prior variance is :math:`\rho`
+    times that of the weights. With :math:`C = (C_0 + \lambda I)^{-1}`, column b of :math:`C_1 C`
+    shrinks its own weight by :math:`g_b = 1 - \lambda C_{bb}`. Dividing by :math:`g_b` leaves an
+    error from the noise and from the other weights, of variance
+
+    .. math::
+        \bigl[\sigma^2 (C C_0 C)_{bb} + \lambda^2 v \rho \textstyle\sum_{k \ne b} C_{kb}^2 \bigr]
+        / g_b^2 .
+    """
+    here = np.flatnonzero(problem.recorded[subject])
+    density = problem.support.mean()
+    ridge = scales.ridge / density
+    C0, C1 = (stat[subject][np.ix_(here, here)] for stat in (problem.C0, problem.C1))
+    inverse = np.linalg.inv(C0 + ridge * np.eye(len(here)))
+    own = np.diag(inverse)
+    kept = 1 - ridge * own
+    leaked = (inverse**2).sum(axis=0) - own**2
+    # C C0 C = C - ridge C C
+    noise = own - ridge * (leaked + own**2)
+    variance = (scales.noise * noise + ridge**2 * scales.weight * density * leaked) / kept**2
+    errors = np.sqrt(variance)
+    s = float(errors.mean())
+    z = np.zeros((problem.size, problem.size))
+    z[np.ix_(here, here)] = C1 @ inverse / kept * (s / errors)
+    np.fill_diagonal(z, 0.0)
+    both = problem.recorded[subject].astype(np.float64)
+    return Edges(z, s, np.outer(both, both))
+
+
+class Beliefs(NamedTuple):
+    """Independent normal beliefs about the weights.
+
+    Attributes:
+        mean: (m, m), zero off the support.
+        variance: (m, m), zero off the support.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def prior_beliefs(problem: SharedRegression, scales: Scales) -> Beliefs:
+    """Return the prior of the weights."""
+    return Beliefs(np.zeros(problem.support.shape), scales.weight * problem.support)
+
+
+def posterior_beliefs(problem: SharedRegression, sums: Sums, scales: Scales) -> Beliefs:
+    """Return the posterior of the weights given some subjects' statistics by label.
+
+    Only means and variances are kept; correlations within a row are left out.
+    """
+    # Imported here because it loads numba.
+    from permvi.inference.dynamics import evidence_kernels
+
+    mean, variance = evidence_kernels.row_posteriors(sums, problem.inputs, scales.ridge)
+    return Beliefs(mean, scales.noise * variance)
+
+
+@dataclass(frozen=True, eq=False)
+class PairScores:
+    """The score ``sum_t <A_t, X B_t X'> + <C, X>`` of a permutation X, a sum over edges.
+
+    Attributes:
+        A: (T, m, m) factors by pair of rows, zero on the diagonals.
+        B: (T, m, m) factors by pair of labels, zero on the diagonals and off the support.
+        C: (m, m) scores by row and label.
     """
 
     A: np.ndarray
@@ -29,11 +111,11 @@ class PairScores:
 
     @cached_property
     def _sparse(self) -> list[tuple[csr_array, csr_array]]:
-        """Each B and its transpose; their products neither need nor start threads of their own."""
+        """Each B and its transpose as sparse arrays, whose products start no BLAS threads."""
         return [(csr_array(B), csr_array(B.T)) for B in self.B]
 
     def slope(self, perm: np.ndarray) -> np.ndarray:
-        """``sum_t A X B' + A' X B`` at a permutation."""
+        """Return the gradient ``sum_t A X B' + A' X B`` of the quadratic part at a permutation."""
         rows = np.argsort(perm)
         total = np.zeros(self.C.shape)
         for A, (B, transposed) in zip(self.A, self._sparse, strict=True):
@@ -41,38 +123,37 @@ class PairScores:
         return total.T
 
     def slope_at(self, X: np.ndarray) -> np.ndarray:
-        """The same at any (m, m) matrix."""
+        """Return the gradient of the quadratic part at any (m, m) matrix."""
         total = np.zeros(self.C.shape)
         for A, (B, transposed) in zip(self.A, self._sparse, strict=True):
             total += A @ (B @ X.T).T + A.T @ (transposed @ X.T).T
         return total
 
     def value(self, perm: np.ndarray) -> float:
-        """The score of a permutation."""
+        """Return the score of a permutation."""
         edges = (self.A * self.B[:, perm[:, None], perm]).sum()
         return float(edges + self.C[np.arange(len(perm)), perm].sum())
 
     def restricted(self, perm: np.ndarray, rows: np.ndarray) -> "PairScores":
-        """The scores, up to a constant, of how some rows share their labels, the rest staying.
+        """Restrict the score to permutations of the labels of rows (k,), up to a constant.
 
-        Args:
-            perm: (m,) the permutation.
-            rows: (k,) the rows; column q of the result is the label of ``rows[q]``.
+        Column q of the result is the label of ``rows[q]`` in ``perm``, (m,); other rows keep
+        theirs.
         """
         inner, outer = np.ix_(rows, rows), np.ix_(perm[rows], perm[rows])
         A, B = (
             np.stack([each[at] for each in part]) for part, at in ((self.A, inner), (self.B, outer))
         )
-        # The slope counts the edges among the rows themselves, which are not fixed.
+        # Edges among the rows are part of the slope, but not of the fixed part.
         own = PairScores(A, B, np.zeros(A.shape[1:])).slope(np.arange(len(rows)))
         fixed = np.ix_(rows, perm[rows])
         return PairScores(A, B, (self.slope(perm) + self.C)[fixed] - own)
 
     def swap_gains(self, perm: np.ndarray) -> np.ndarray:
-        """(m, m) what swapping the labels of two rows adds, for all pairs of rows at once."""
+        """Return (m, m) what swapping the labels of two rows adds, for all pairs of rows."""
         moved = (self.slope(perm) + self.C)[:, perm]
         gains = moved + moved.T - np.diag(moved) - np.diag(moved)[:, None]
-        # The edge between the two rows has been counted as if one of them stayed.
+        # So far the edge between the two rows was counted as if one of them stayed.
         for A, B in zip(self.A, self.B, strict=True):
             placed = B[perm[:, None], perm]
             gains += (A + A.T) * (placed + placed.T)
@@ -80,10 +161,9 @@ class PairScores:
 
 
 def pair_scores(edges: Edges, beliefs: Beliefs, prior: np.ndarray) -> PairScores:
-    r"""Log evidence of a subject's estimates if its edges are those that the beliefs are about.
+    r"""Score permutations by the log evidence of a subject's estimates under the beliefs.
 
-    With :math:`z_{ik} \sim N(w, s^2)` and :math:`w \sim N(\mu, v)`, up to what no permutation
-    changes,
+    With :math:`z_{ik} \sim N(w, s^2)` and :math:`w \sim N(\mu, v)`, up to a constant,
 
     .. math::
         \log p(z \mid \mu, v) = z^2 \Bigl(\frac{1}{2 s^2} - \frac{1}{2 (v + s^2)}\Bigr)
@@ -95,7 +175,7 @@ def pair_scores(edges: Edges, beliefs: Beliefs, prior: np.ndarray) -> PairScores
         A.append(edges.z)
         B.append(beliefs.mean * precision)
     if not edges.recorded.all():
-        # Where every pair is recorded, what does not depend on the estimates is a constant.
+        # Without the estimates, the terms are constant only if every pair is recorded.
         recorded = edges.recorded.copy()
         np.fill_diagonal(recorded, 0.0)
         A.append(recorded)
@@ -106,18 +186,18 @@ def pair_scores(edges: Edges, beliefs: Beliefs, prior: np.ndarray) -> PairScores
 
 
 def frank_wolfe(scores: PairScores, start: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, int]:
-    """The permutation that steps towards the best one under the gradient arrive at.
+    """Maximise a score over doubly stochastic matrices by Frank-Wolfe steps, then round.
 
-    Gradients of the quadratic part are linear in X, so that each step needs that of a permutation
-    only (Vogelstein et al. 2015).
+    The gradient of the quadratic part is linear in X, so each step needs it at a permutation only
+    (Vogelstein et al. 2015).
 
     Args:
-        scores: What to maximise.
+        scores: The score to maximise.
         start: (m, m) doubly stochastic, or a permutation (m,).
         mask: (m, m) booleans, True where allowed.
 
     Returns:
-        (m,) the permutation nearest to where it ended, and the number of gradients.
+        (m,) the permutation nearest to the last matrix, and the number of gradients.
     """
     if start.ndim == 1:
         X, slope = np.eye(len(start))[start], scores.slope(start)
@@ -148,7 +228,7 @@ def frank_wolfe(scores: PairScores, start: np.ndarray, mask: np.ndarray) -> tupl
 
 
 def climb(scores: PairScores, perm: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Take the best allowed swap while one gains anything."""
+    """Take the best allowed swap until none gains anything."""
     perm = perm.copy()
     for _ in range(len(perm)):
         allowed = mask[:, perm]

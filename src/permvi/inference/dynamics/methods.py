@@ -1,8 +1,7 @@
-"""The methods for models of shared dynamics: `collapsed`, and their own `map`, `mcmc` and so on.
+"""The methods for models of shared dynamics, whose subjects share a latent: the weights.
 
-Models of this kind have a latent, the weights that their subjects share. Method "collapsed"
-integrates it out; "map" and "mcmc" treat it together with the permutations; "rounding" and "naive"
-are the relaxed methods with settings that suit hundreds of neurons.
+Method "collapsed" integrates the weights out. "map" and "mcmc" treat them together with the
+permutations. "rounding" and "naive" are the general methods with settings for hundreds of neurons.
 """
 
 import dataclasses
@@ -12,10 +11,9 @@ import numpy as np
 
 from permvi.inference import registry
 from permvi.inference.dynamics import collapsed_method, shared
-from permvi.inference.dynamics.alternation import alternate
-from permvi.inference.dynamics.edges import posterior_beliefs
 from permvi.inference.dynamics.evidence import CollapsedState
-from permvi.inference.dynamics.gibbs import run_gibbs
+from permvi.inference.dynamics.joint import alternate, run_gibbs
+from permvi.inference.dynamics.matching import posterior_beliefs
 from permvi.inference.map import MapOptions
 from permvi.inference.map.method import is_the_only_one, search_diagnostics, starts_of
 from permvi.inference.mcmc import MCMCOptions
@@ -26,24 +24,24 @@ from permvi.inference.vi.method import run_with
 from permvi.posterior import Latent, Posterior
 from permvi.problem.prepare import Prepared
 
-# The option that shows a function the state of a fit as it goes.
+# The option for a function that is called with the state of a fit as it goes.
 _OBSERVE = "observe"
 # A restart of "map" takes seconds.
 _RESTARTS = 4
 # A step of "mcmc" is a sweep over all rows and all weights.
 _CHAINS = {"num_chains": 4, "swaps_per_proposal": 10, "num_draws": 1000}
 _ADVICE = "try more steps, or method='collapsed'"
-# Hundreds of neurons and thousands of weights take long enough with one sample of the gradient.
+# With hundreds of neurons and thousands of weights, one sample of the gradient is slow enough.
 _NAIVE = {"num_steps": 200, "num_samples": 1, "num_restarts": 1, "num_draws": 100}
 
 
 def run_map(prepared: Prepared, context: Context) -> Posterior:
-    """Search the best permutations and weights together, see `alternate`.
+    """Maximise the joint density of permutations and weights; see `alternate`.
 
-    Options are those of method "map", with 4 restarts by default; ``max_iter`` is the most
-    alternations, and ``max_evaluations`` ends them. The evidence is that of the matching, the
-    weights integrated out; the weights come with their spread given the rest. ``observe`` is a
-    function that is called with the best permutations, (1, n) or (1, J, n), and weights, (1, E),
+    The options are those of method "map", with 4 restarts by default. ``max_iter`` limits the
+    alternations, and so does ``max_evaluations``. The log evidence is that of the matching with the
+    weights integrated out, and the weights have their posterior spread given the matching.
+    ``observe`` is called with the best permutations, (1, n) or (1, J, n), and weights, (1, E),
     after every alternation.
     """
     settings = {"num_restarts": _RESTARTS, **context.options}
@@ -56,7 +54,7 @@ def run_map(prepared: Prepared, context: Context) -> Posterior:
         problem, scales, rng, MapOptions(**settings), starts=starts, observe=observe
     ).found
     state = CollapsedState(problem, result.perm, scales)
-    beliefs, at = posterior_beliefs(problem, *state.statistics, scales), np.nonzero(problem.support)
+    beliefs, at = posterior_beliefs(problem, state.statistics, scales), np.nonzero(problem.support)
     alone = is_the_only_one(prepared)
     return Posterior.from_draws(
         shared.outer(prepared, result.perm)[None],
@@ -70,12 +68,12 @@ def run_map(prepared: Prepared, context: Context) -> Posterior:
 
 
 def run_mcmc(prepared: Prepared, context: Context) -> Posterior:
-    """Sample the permutations together with the weights that they share, see `run_gibbs`.
+    """Sample permutations and weights from their joint posterior; see `run_gibbs`.
 
-    Options are those of method "mcmc": a step is a sweep over all rows, with 10 swaps for each, and
-    all weights. By default there are 4 chains of 400 steps and at most 1000 draws. ``observe`` is a
-    function that is called with the permutations, (C, n) or (C, J, n), and the weights, (C, E), of
-    all chains after every record.
+    The options are those of method "mcmc". A step is a sweep over all rows, with 10 swaps for each,
+    and all weights. By default there are 4 chains of 400 steps and at most 1000 draws. ``observe``
+    is called with the permutations, (C, n) or (C, J, n), and the weights, (C, E), of all chains
+    after every record.
     """
     problem, scales, *_ = shared.dynamics_of(prepared, context.method)
     given = {**_CHAINS, **context.options}
@@ -100,7 +98,7 @@ def run_mcmc(prepared: Prepared, context: Context) -> Posterior:
         draws=shared.outer(prepared, result.chains.draws),
         mode=shared.outer(prepared, result.chains.mode),
     )
-    # Known neurons are among the draws, so there is nothing to be put back.
+    # The draws include the known neurons, so there is nothing to put back.
     whole = dataclasses.replace(prepared, reduction=None)
     posterior = posterior_of(whole, chains, spent, options, _ADVICE)
     weights = Latent.from_draws(np.concatenate(result.weights))
@@ -108,18 +106,18 @@ def run_mcmc(prepared: Prepared, context: Context) -> Posterior:
 
 
 def run_rounding(prepared: Prepared, context: Context) -> Posterior:
-    """Fit relaxed permutations and weights, with settings found on simulated worms."""
+    """Fit relaxed permutations and weights with settings found on simulated worms."""
     return run_with(VIOptions.dynamics().replace(**context.options), prepared, context)
 
 
 def run_naive(prepared: Prepared, context: Context) -> Posterior:
-    """Fit independent rows and weights, with few steps and samples."""
+    """Fit independent rows and weights with few steps and samples."""
     options = {**_NAIVE, **context.options}
     return registry.method("naive").run(prepared, context._replace(options=options))
 
 
 def _variant(name: str, run: Callable[[Prepared, Context], Posterior], *options: str) -> Method:
-    """Return a general method with another engine, and further options."""
+    """Return a general method with another engine and further options."""
     general = registry.method(name)
     return dataclasses.replace(
         general, run=run, run_many=None, options=(*general.options, *options), latents=True

@@ -1,20 +1,55 @@
-"""Subjects that share one sparse regression, each up to a permutation: the statistics it takes."""
+"""The statistics of subjects that share one sparse regression, each up to a permutation."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from permvi._checks import whole
+# Called as ``on_progress(done, total)``.
+# Called with permutations (C, J, m) and weights (C, E) of C chains, or of the best restart (C = 1).
+Observe = Callable[[np.ndarray, np.ndarray], None]
+
+
+class Lists(NamedTuple):
+    """One list of labels for each label, laid end to end.
+
+    Attributes:
+        entries: (K,) the entries of all lists.
+        start: (m + 1,) where each list begins.
+    """
+
+    entries: np.ndarray
+    start: np.ndarray
+
+    @classmethod
+    def of(cls, table: np.ndarray) -> "Lists":
+        """List the columns where each row of a boolean table (m, m) is True."""
+        start = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
+        return cls(np.nonzero(table)[1].astype(np.int64), start.astype(np.int64))
+
+
+class Sums(NamedTuple):
+    """Statistics in the order of the labels, summed over the subjects of each of G groups.
+
+    Attributes:
+        K0: (G, m, m) sums of ``C0``.
+        K1: (G, m, m) sums of ``C1``.
+        present: (G, m) booleans, True for labels that are recorded.
+    """
+
+    K0: np.ndarray
+    K1: np.ndarray
+    present: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class SharedRegression:
-    r"""J recordings :math:`y_t = P_j W P_j^\top y_{t-1} + \sigma \epsilon_t`, as statistics.
+    r"""Statistics of J recordings :math:`y_t = P_j W P_j^\top y_{t-1} + \sigma \epsilon_t`.
 
-    All subjects have as many rows as there are labels. Rows without a recording, by which smaller
-    subjects are filled up, have zeros for statistics and take the labels that are left over.
+    All subjects have as many rows as there are labels. Rows without a recording fill up smaller
+    subjects: their statistics are zero, and they take the labels that are left over.
 
     Attributes:
         C0: (J, m, m) sums of :math:`y_{t-1} y_{t-1}^\top`.
@@ -39,7 +74,7 @@ class SharedRegression:
 
     @property
     def num_subjects(self) -> int:
-        """J."""
+        """J, the number of subjects."""
         return len(self.C0)
 
     @property
@@ -49,34 +84,47 @@ class SharedRegression:
 
     @property
     def count(self) -> float:
-        """How many numbers the recordings predict."""
+        """The number of values that the recordings predict."""
         return float((self.num_steps * self.recorded.sum(axis=1)).sum())
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every subject has a recording of everything."""
+        """Whether every subject has a recording of every label."""
         return bool(self.recorded.all())
 
     @cached_property
-    def inputs(self) -> tuple[np.ndarray, np.ndarray]:
-        """The inputs of all labels in one list (E,), and where each label's begin (m + 1,)."""
-        return _lists(self.support)
+    def inputs(self) -> Lists:
+        """The inputs of each label: E entries, one for each edge of the support."""
+        return Lists.of(self.support)
 
     @cached_property
-    def touched(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of W whose evidence a label has a part in: itself, and what it is input of."""
-        return _lists(self.support.T | np.eye(self.size, dtype=bool))
+    def touched(self) -> Lists:
+        """The rows of W whose evidence depends on a label: the label itself and its outputs."""
+        return Lists.of(self.support.T | np.eye(self.size, dtype=bool))
 
     @cached_property
-    def neighbours(self) -> tuple[np.ndarray, np.ndarray]:
-        """The labels that a label is an input of, or that are inputs of it."""
-        return _lists(self.support | self.support.T)
+    def neighbours(self) -> Lists:
+        """The inputs and outputs of each label."""
+        return Lists.of(self.support | self.support.T)
 
+    def by_label(self, rows: np.ndarray) -> Sums:
+        """Order the statistics by label, one group for each subject; ``rows[j, a]`` has label a."""
+        place = (np.arange(len(rows))[:, None, None], rows[:, :, None], rows[:, None, :])
+        return Sums(self.C0[place], self.C1[place], np.take_along_axis(self.recorded, rows, axis=1))
 
-def _lists(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the rows of a table are True, in one list, and where each row's part begins."""
-    start = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
-    return np.nonzero(table)[1].astype(np.int64), start.astype(np.int64)
+    def pool(self, sums: Sums) -> Sums:
+        """Add all groups up if every label is recorded everywhere; else leave them as they are."""
+        if not self.complete:
+            return sums
+        return Sums(sums.K0.sum(axis=0)[None], sums.K1.sum(axis=0)[None], sums.present[:1])
+
+    def log_prior(self, perms: np.ndarray) -> float:
+        """Return the log prior of permutations (J, m)."""
+        return float(np.take_along_axis(self.prior, perms[..., None], axis=-1).sum())
+
+    def log_constant(self, noise: float) -> float:
+        """Return the part of the log density that depends on the noise variance alone."""
+        return -0.5 * float(self.squares.sum() / noise + self.count * np.log(2 * np.pi * noise))
 
 
 class Scales(NamedTuple):
@@ -92,75 +140,10 @@ class Scales(NamedTuple):
 
     @property
     def ridge(self) -> float:
-        """What is added to the diagonal of a regression's second moments."""
+        """The ridge of the regressions, added to the diagonal of their second moments."""
         return self.noise / self.weight
 
     @property
     def regression(self) -> tuple[float, float]:
-        """The ridge and the noise variance, which evidence is computed from."""
+        """The ridge and the noise variance, from which evidence is computed."""
         return self.ridge, self.noise
-
-
-@dataclass(frozen=True)
-class CollapsedOptions:
-    """How hard to search and how long to sample.
-
-    Attributes:
-        num_restarts: Searches from different starts; the first starts from the barycentre.
-        num_steps: Proposals of each chain; by default in proportion to the exchanges that are
-            plausible where the searches end.
-        num_draws: Draws that each chain leaves.
-        temperature: Of the posterior that is sampled. Above 1 the evidence counts for less than
-            the model says, as it should where the model is not quite right: weights are taken to be
-            independent, but those of the two directions of an edge seldom are.
-    """
-
-    num_restarts: int = 4
-    num_steps: int | None = None
-    num_draws: int = 250
-    temperature: float = 1.5
-
-    def __post_init__(self) -> None:
-        for name in ("num_restarts", "num_draws"):
-            whole(name, getattr(self, name))
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be a positive number, got {self.temperature!r}.")
-        if self.num_steps is not None and whole("num_steps", self.num_steps) < self.num_draws:
-            raise ValueError(
-                f"num_steps must be at least num_draws ({self.num_draws}), got {self.num_steps}."
-            )
-
-
-class Weights(NamedTuple):
-    """Posterior moments of the weights on the edges, (E,) each, over permutations and weights."""
-
-    mean: np.ndarray
-    sd: np.ndarray
-
-
-class CollapsedResult(NamedTuple):
-    """Draws of permutations, and how the searches behind them agree.
-
-    Attributes:
-        draws: (R, num, J, m) permutations, of equal weight, of all chains.
-        log_densities: (R, num) exact log evidence and prior of the draws, untempered.
-        mode: (J, m) the best permutations found.
-        mode_log_density: Theirs.
-        log_evidence_offset: What makes a log density, up to a constant, that of the recordings.
-        found: (R, J, m) the optima that independent searches ended in.
-        found_log_densities: (R,) theirs.
-        scales: The variances, learned or given.
-        weights: Moments of W.
-        num_evaluations: How many exact evidences, their differences and gradients were computed.
-    """
-
-    draws: np.ndarray
-    log_densities: np.ndarray
-    mode: np.ndarray
-    mode_log_density: float
-    log_evidence_offset: float
-    found: np.ndarray
-    found_log_densities: np.ndarray
-    scales: Scales
-    weights: Weights
-    num_evaluations: int

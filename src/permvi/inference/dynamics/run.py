@@ -1,14 +1,15 @@
-"""Chains around what searches have found: swaps, relabellings, and steps from one find to another.
+"""Permutations of all subjects with the weights integrated out: searches, then chains around them.
 
-All proposals are drawn from a fixed list of moves with fixed probabilities that a move shares with
-its reverse, so Metropolis' rule leaves the tempered posterior as it is. Exchanges are drawn by what
-they seem to gain where the chain starts; cycles that lead from one search's find to another's let a
-chain visit what other searches have found, block by block. Pair scores, fixed where the chain
-starts, screen exchanges before their exact evidence is computed.
+Chains draw their proposals from a fixed list of moves. A move and its reverse have the same
+probability, so the Metropolis rule leaves the tempered posterior invariant. Exchanges are drawn in
+proportion to what they seem to gain where the chain starts. Cycles that lead from the optimum of
+one search to that of another let a chain move between optima, block by block. Pair scores, fixed
+where the chain starts, screen exchanges before their exact evidence is computed.
 """
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple, TypeVar
 
@@ -16,17 +17,10 @@ import numpy as np
 from scipy.special import softmax
 
 from permvi import _threads
-from permvi.inference.dynamics.edges import Edges, estimate_edges, posterior_beliefs
-from permvi.inference.dynamics.evidence import CollapsedState, Screen
-from permvi.inference.dynamics.matching import PairScores
-from permvi.inference.dynamics.moves import Moves, differences
-from permvi.inference.dynamics.regression import (
-    CollapsedOptions,
-    CollapsedResult,
-    Scales,
-    SharedRegression,
-    Weights,
-)
+from permvi._checks import whole
+from permvi.inference.dynamics.evidence import CollapsedState, Moves, Screen, differences
+from permvi.inference.dynamics.matching import Edges, PairScores, estimate_edges, posterior_beliefs
+from permvi.inference.dynamics.regression import Scales, SharedRegression
 from permvi.inference.dynamics.search import (
     MEAN_SIZE,
     ascend,
@@ -41,18 +35,99 @@ from permvi.inference.method import StepProgress
 
 # Moves are proposed by exp(gain / breadth), an even mixture of these breadths.
 _BREADTHS = (4.0, 16.0)
-# The share of proposals that are cycles between finds.
+# The share of proposals that are cycles between optima.
 _SHARE_OF_CYCLES = 0.02
+Item = TypeVar("Item")
+
+# Proposals of a chain for each plausible exchange, and the least and largest number of them.
+_STEPS_PER_MOVE = 30
+_FEWEST_STEPS = 3000
+_MOST_STEPS = 30000
+# The share of a chain that is warm-up.
+_WARM_UP = 0.2
+# How often a search matches each row anew, and the most blocks of rows at a time.
+_COVERAGE = 5
+_MOST_BLOCKS = 40
+# Draws behind the moments of the weights.
+_NUM_WEIGHT_DRAWS = 16
+
+
+@dataclass(frozen=True)
+class CollapsedOptions:
+    """Settings of the search and of the chains.
+
+    Attributes:
+        num_restarts: Searches from different starts; the first starts from the barycentre.
+        num_steps: Proposals of each chain; by default in proportion to the number of exchanges
+            that are plausible where the searches end.
+        num_draws: Draws that each chain keeps.
+        temperature: Temperature of the posterior that is sampled. Values above 1 give the evidence
+            less weight than the model does, because the model is not quite right: it takes weights
+            to be independent, but those of the two directions of an edge seldom are.
+    """
+
+    num_restarts: int = 4
+    num_steps: int | None = None
+    num_draws: int = 250
+    temperature: float = 1.5
+
+    def __post_init__(self) -> None:
+        for name in ("num_restarts", "num_draws"):
+            whole(name, getattr(self, name))
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature must be a positive number, got {self.temperature!r}.")
+        if self.num_steps is not None and whole("num_steps", self.num_steps) < self.num_draws:
+            raise ValueError(
+                f"num_steps must be at least num_draws ({self.num_draws}), got {self.num_steps}."
+            )
+
+
+class Weights(NamedTuple):
+    """Posterior moments of the weights on the edges, (E,) each, over permutations and weights."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+class CollapsedResult(NamedTuple):
+    """Draws of permutations, and how the searches behind them agree.
+
+    Attributes:
+        draws: (R, num, J, m) permutations of all chains, of equal weight.
+        log_densities: (R, num) exact log evidence plus log prior of the draws, untempered.
+        mode: (J, m) the best permutations found.
+        mode_log_density: The log density of the mode.
+        log_evidence_offset: Added to a log density, it gives the log density of the recordings.
+        found: (R, J, m) the optima of independent searches.
+        found_log_densities: (R,) the log densities of these optima.
+        scales: The variances, learned or given.
+        weights: Moments of W.
+        num_evaluations: The number of exact evidences, of their differences and of gradients.
+    """
+
+    draws: np.ndarray
+    log_densities: np.ndarray
+    mode: np.ndarray
+    mode_log_density: float
+    log_evidence_offset: float
+    found: np.ndarray
+    found_log_densities: np.ndarray
+    scales: Scales
+    weights: Weights
+    num_evaluations: int
+
+
+_DEFAULT = CollapsedOptions()
 
 
 class Chain(NamedTuple):
-    """What a chain has seen.
+    """The record of a chain.
 
     Attributes:
         draws: (num, J, m) permutations, thinned, without the warm-up.
         log_densities: (num,) untempered.
-        best: (J, m) the best permutations at any of the recorded times, warm-up included.
-        best_log_density: Their log density.
+        best: (J, m) the best permutations recorded.
+        best_log_density: The log density of ``best``.
     """
 
     draws: np.ndarray
@@ -71,16 +146,16 @@ def run_chain(
     num_draws: int,
     temperatures: np.ndarray | float,
 ) -> Chain:
-    """Metropolis' algorithm from a state, which is left where the chain ends.
+    """Run the Metropolis algorithm from a state, which is moved to the end of the chain.
 
     Args:
-        state: Where to start.
-        edges: For the proposals.
+        state: The start.
+        edges: Estimates of all subjects, which the proposals depend on.
         cycles: Further moves.
         rng: The source of randomness.
-        num_steps: How many proposals.
-        num_draws: How many permutations to record, at nearly equal intervals.
-        temperatures: Of the posterior, a number or one for each step.
+        num_steps: Number of proposals.
+        num_draws: Number of permutations to record, at nearly equal intervals.
+        temperatures: Temperature of the posterior, a number or one for each step.
     """
     scores = cavity_scores(state.problem, edges, state.scales, state.perms)
     near, scored = plausible_moves(state, edges, scores)
@@ -110,14 +185,14 @@ def run_chain(
 
 
 def _intervals(num_steps: int, num_draws: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """The steps before each draw; their number varies, or a chain that flips looks constant."""
+    """Return the steps before each draw; equal numbers would hide a chain that flips."""
     edges = np.linspace(0, num_steps, num_draws + 1)
     cuts = edges[:-1] + rng.random(num_draws) * np.diff(edges)
     return np.split(np.arange(num_steps), cuts.astype(int))[:-1]
 
 
 def _stacked(scores: Sequence[PairScores]) -> tuple[np.ndarray, np.ndarray]:
-    """(J, T, m, m) both parts of all subjects' pair scores; some have fewer terms than others."""
+    """Return both factors (J, T, m, m) of all pair scores, with zeros for missing terms."""
     most = max(len(each.A) for each in scores)
     A, B = np.zeros((2, len(scores), most, *scores[0].C.shape))
     for j, each in enumerate(scores):
@@ -126,30 +201,13 @@ def _stacked(scores: Sequence[PairScores]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _proposal(scored: np.ndarray) -> np.ndarray:
-    """(num,) probabilities of exchanges by what they seem to gain."""
+    """Return (num,) probabilities of exchanges from what they seem to gain."""
     total = np.zeros(len(scored))
     if len(scored):
         for breadth in _BREADTHS:
             weights = np.exp((np.minimum(scored, 0.0) - min(scored.max(), 0.0)) / breadth)
             total += weights / weights.sum() / len(_BREADTHS)
     return total
-
-
-_DEFAULT = CollapsedOptions()
-Item = TypeVar("Item")
-
-# Proposals of a chain for each plausible exchange, and their least and largest number.
-_STEPS_PER_MOVE = 30
-_FEWEST_STEPS = 3000
-_MOST_STEPS = 30000
-# The share of a chain that is not kept.
-_WARM_UP = 0.2
-# How often a search tries to match each row anew, and the most blocks of rows at a time; first by
-# itself, then with what others have found.
-_COVERAGE = 5
-_MOST_BLOCKS = 40
-# Draws that the weights' moments are taken over.
-_NUM_WEIGHT_DRAWS = 16
 
 
 def run_collapsed(
@@ -162,19 +220,19 @@ def run_collapsed(
     learn_noise: bool = True,
     on_progress: StepProgress | None = None,
 ) -> CollapsedResult:
-    """The tempered posterior of all subjects' permutations, the weights integrated out.
+    """Sample the tempered posterior of all subjects' permutations, the weights integrated out.
 
-    Searches are independent of each other, and so is what matching blocks of rows anew makes of
-    them. Then they take over, cycle by cycle, what others have found, and match blocks anew again;
-    and chains start from these optima, drawn by their evidence.
+    Independent searches each find an optimum and improve it by matching blocks of rows anew. Next
+    they adopt from each other, cycle by cycle, whatever raises the evidence, and match blocks anew
+    again. Chains start from these optima, drawn by their evidence.
 
     Args:
         problem: Statistics and constraints.
-        scales: The variances, or where to start with those that are learned.
+        scales: The variances; starting values of those that are learned.
         rng: The source of randomness.
         options: Settings.
-        learn_weight: Whether the weights' variance is learned.
-        learn_noise: Whether the noise variance is.
+        learn_weight: Whether to learn the variance of the weights.
+        learn_noise: Whether to learn the noise variance.
         on_progress: Called as ``on_progress(done, total)``.
     """
     num, temperature = options.num_restarts, options.temperature
@@ -186,11 +244,11 @@ def run_collapsed(
         finds = pool.map(lambda start: search(problem, edges, scales, start, **learned), starts)
         searched = _told(finds, on_progress, 0, total)
         best = max(searched, key=lambda state: state.log_evidence)
-        # Evidence at different scales cannot be compared, so all get those of the best.
+        # Densities are comparable at equal scales only, so all searches get those of the best.
         states = [CollapsedState(problem, state.perms, best.scales) for state in searched]
         edges = _estimates(problem, best.scales)
         num_steps = options.num_steps or _default_steps(states[0], edges, options.num_draws)
-        # Still independent, so that where these end tells how sure it is that nothing was missed.
+        # The searches are still independent: their agreement tells whether an optimum was missed.
         alone = _explorations(pool, states, edges, rng, differ=_cycles(states).num > 0)
         _told(alone, on_progress, num, total)
         found = np.stack([state.perms for state in states])
@@ -238,7 +296,7 @@ def _estimates(problem: SharedRegression, scales: Scales) -> list[Edges]:
 def _told(
     items: Iterable[Item], on_progress: StepProgress | None, done: int, total: int
 ) -> list[Item]:
-    """All items, calling ``on_progress`` after each."""
+    """Collect all items, calling ``on_progress`` after each."""
     found = []
     for item in items:
         found.append(item)
@@ -248,13 +306,13 @@ def _told(
 
 
 def _default_steps(state: CollapsedState, edges: Sequence[Edges], num_draws: int) -> int:
-    """How many proposals a chain makes: the more is plausible, the more."""
+    """Return the number of proposals of a chain, in proportion to the plausible moves."""
     num_moves = plausible_moves(state, edges)[0].num
     return int(np.clip(_STEPS_PER_MOVE * num_moves, max(_FEWEST_STEPS, num_draws), _MOST_STEPS))
 
 
 def _cycles(states: Sequence[CollapsedState]) -> Moves:
-    """What leads from one state to another, both ways."""
+    """Return the cycles that lead from any state to any other."""
     perms = [state.perms for state in states]
     pairs = [differences(perms[:r], perms[r]) for r in range(1, len(perms))]
     return reduce(Moves.followed_by, pairs, Moves.single(np.empty((0, 3))))
@@ -269,19 +327,13 @@ def _explorations(
     differ: bool,
     cycles: Moves | None = None,
 ) -> Iterable[None]:
-    """Improve states, in place, by cycles that lead to others and by new matches of blocks.
+    """Improve states in place by cycles that lead to others and by matching blocks anew.
 
-    Args:
-        pool: Who does it.
-        states: What to improve.
-        edges: Estimates of all subjects.
-        rng: The source of randomness.
-        differ: Whether there is more than one state among them.
-        cycles: What leads from one to another, if they may look at each other.
+    Without ``cycles`` the states stay independent. ``differ`` tells whether they differ.
     """
     problem = states[0].problem
     num_open = int((problem.mask.sum(axis=-1) > 1).sum())
-    # Where all searches agree there is little left to be found.
+    # If all searches agree, there is little left to find.
     coverage = _COVERAGE if differ else 1
     num_blocks = min(-(-coverage * num_open // MEAN_SIZE), _MOST_BLOCKS)
 
@@ -301,31 +353,26 @@ def _sample(
     num_steps: int,
     options: CollapsedOptions,
 ) -> Chain:
-    """A chain at the options' temperature, without its warm-up."""
+    """Run a chain at the temperature of the options and drop its warm-up."""
     warm_up = max(1, int(_WARM_UP * num_steps))
-    for count, num_draws in ((warm_up, 1), (num_steps, options.num_draws)):
+    for steps, draws in ((warm_up, 1), (num_steps, options.num_draws)):
         chain = run_chain(
-            state,
-            edges,
-            cycles,
-            rng,
-            num_steps=count,
-            num_draws=num_draws,
-            temperatures=options.temperature,
-        )
+            state, edges, cycles, rng,
+            num_steps=steps, num_draws=draws, temperatures=options.temperature,
+        )  # fmt: skip
     return chain
 
 
 def _weights(
     problem: SharedRegression, scales: Scales, draws: np.ndarray, rng: np.random.Generator
 ) -> Weights:
-    """Moments of the weights over some of the draws, by the law of total variance."""
+    """Return moments of the weights over some draws, by the law of total variance."""
     flat = draws.reshape(-1, *draws.shape[2:])
     at = np.nonzero(problem.support)
     means, variances = [], []
     for perms in flat[rng.choice(len(flat), min(_NUM_WEIGHT_DRAWS, len(flat)), replace=False)]:
         beliefs = posterior_beliefs(
-            problem, *CollapsedState(problem, perms, scales).statistics, scales
+            problem, CollapsedState(problem, perms, scales).statistics, scales
         )
         means.append(beliefs.mean[at])
         variances.append(beliefs.variance[at])

@@ -1,26 +1,38 @@
-"""From a start to a local optimum of the exact evidence: match, match again jointly, then move."""
+"""Search for a local optimum of the exact evidence: match each subject, all jointly, then move."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from permvi.inference.dynamics.edges import Beliefs, Edges, posterior_beliefs, prior_beliefs
-from permvi.inference.dynamics.evidence import CollapsedState, by_label
-from permvi.inference.dynamics.matching import PairScores, climb, frank_wolfe, pair_scores
-from permvi.inference.dynamics.moves import Moves, differences
-from permvi.inference.dynamics.regression import Scales, SharedRegression
+from permvi.inference.dynamics.evidence import CollapsedState, Moves, differences
+from permvi.inference.dynamics.matching import (
+    Beliefs,
+    Edges,
+    PairScores,
+    climb,
+    frank_wolfe,
+    pair_scores,
+    posterior_beliefs,
+    prior_beliefs,
+)
+from permvi.inference.dynamics.regression import Scales, SharedRegression, Sums
 from permvi.problem.unmatched import random_assignments
 
 _MAX_SWEEPS = 3
-# Moves whose approximate gain is below these, in nats, are not plausible.
+# Moves with a smaller approximate gain, in nats, are not plausible.
 _SWAP_FLOOR = -30.0
 _RELABEL_FLOOR = -60.0
-# Those of one subject below this are hardly ever uphill: approximate gains are 2 nats off.
+# Moves of one subject below this are hardly ever uphill: approximate gains err by 2 nats.
 _ASCENT_FLOOR = -12.0
 _LEAST_GAIN = 1e-9
-# The most moves that one round tries, and after how many evidences no other round begins.
+# The most moves that a round tries, and the number of evidences after which no round begins.
 _MAX_MOVES = 4000
 _MAX_EVALUATIONS = 10000
+# Rows of a block: larger blocks reach further, smaller ones cost less.
+_SIZES = (30, 60, 100)
+MEAN_SIZE = sum(_SIZES) // len(_SIZES)
+# The number of random matchings whose mean is a start.
+_CORNERS = 8
 
 
 def search(
@@ -32,9 +44,9 @@ def search(
     learn_weight: bool,
     learn_noise: bool,
 ) -> CollapsedState:
-    """The local optimum above doubly stochastic starts (J, m, m), and its own scales.
+    """Return the local optimum reached from doubly stochastic starts (J, m, m), and its scales.
 
-    Its ``num_evaluations`` counts gradients of the matchings too.
+    The ``num_evaluations`` of the state include the gradients of the matchings.
     """
     perms, spent = _match_each(problem, edges, prior_beliefs(problem, scales), starts)
     if problem.num_subjects > 1:
@@ -50,7 +62,7 @@ def search(
 def _match_each(
     problem: SharedRegression, edges: Sequence[Edges], beliefs: Beliefs, starts: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """Each subject on its own, (J, m)."""
+    """Match each subject on its own; return permutations (J, m) and the number of gradients."""
     found, spent = [], 0
     for j in range(problem.num_subjects):
         scores = pair_scores(edges[j], beliefs, problem.prior[j])
@@ -67,9 +79,9 @@ def _match_jointly(
     starts: np.ndarray,
     perms: np.ndarray,
 ) -> int:
-    """Match each subject, in place, given what the others say about the weights.
+    """Match each subject, in place, given the others' beliefs; return the number of gradients.
 
-    The one that fits worst goes first, both from its start and from where it is.
+    The subject that fits worst goes first. Each is matched from its start and from its permutation.
     """
     spent = 0
     for _ in range(_MAX_SWEEPS):
@@ -98,28 +110,17 @@ def cavity_scores(
     perms: np.ndarray,
     subjects: Iterable[int] | None = None,
 ) -> list[PairScores]:
-    """Pair scores of each subject under the weights' posterior given all other subjects.
+    """Return the pair scores of subjects (all by default) given the weights' posterior from others.
 
-    Args:
-        problem: The statistics.
-        edges: Estimates of all subjects.
-        scales: The variances.
-        perms: (J, m) where the subjects are.
-        subjects: Whose scores; all by default.
+    The others have the permutations ``perms``, (J, m).
     """
     if problem.num_subjects == 1:
         return [pair_scores(edges[0], prior_beliefs(problem, scales), problem.prior[0])]
-    rows = np.argsort(perms, axis=1)
-    K0, K1 = by_label(problem, rows)
-    present = np.take_along_axis(problem.recorded, rows, axis=1)
-    found = []
+    sums, found = problem.by_label(np.argsort(perms, axis=1)), []
     for j in range(problem.num_subjects) if subjects is None else subjects:
         others = np.arange(problem.num_subjects) != j
-        statistics = K0[others], K1[others], present[others]
-        if problem.complete:
-            first, second, here = statistics
-            statistics = first.sum(axis=0)[None], second.sum(axis=0)[None], here[:1]
-        beliefs = posterior_beliefs(problem, *statistics, scales)
+        cavity = problem.pool(Sums(*(part[others] for part in sums)))
+        beliefs = posterior_beliefs(problem, cavity, scales)
         found.append(pair_scores(edges[j], beliefs, problem.prior[j]))
     return found
 
@@ -127,15 +128,11 @@ def cavity_scores(
 def plausible_moves(
     state: CollapsedState, edges: Sequence[Edges], scores: Sequence[PairScores] | None = None
 ) -> tuple[Moves, np.ndarray]:
-    """Moves worth an exact evaluation, best first, and their scores.
+    """Return the moves that are worth an exact evaluation, best first, and their scores.
 
-    Swaps of two labels in one subject by its pair scores given the others; with several subjects
-    also exchanges of two labels in all of them, by the sum of the scores given none.
-
-    Args:
-        state: Where to move from.
-        edges: Estimates of all subjects.
-        scores: What `cavity_scores` finds there, if that is known.
+    Swaps of two labels in one subject are scored by its pair scores given the others. With several
+    subjects there are also exchanges of two labels in all of them, scored by the sum of the pair
+    scores under the prior. ``scores`` are the `cavity_scores` of the state, if they are known.
     """
     problem, perms = state.problem, state.perms
     moves, scored = [], []
@@ -164,9 +161,9 @@ def plausible_moves(
 def _by_label(
     scores: PairScores, perm: np.ndarray, mask: np.ndarray, recorded: np.ndarray
 ) -> np.ndarray:
-    """(m, m) gains of exchanging two labels of a subject, -inf where that is not to be tried.
+    """Return (m, m) gains of exchanging two labels of a subject, -inf for those not to try.
 
-    The mask may forbid it; and rows without a recording are all the same.
+    These are exchanges that the mask forbids, and those of two rows without a recording.
     """
     allowed = mask[:, perm]
     allowed = allowed & allowed.T & (recorded | recorded[:, None])
@@ -176,8 +173,8 @@ def _by_label(
 
 
 def ascend(state: CollapsedState, edges: Sequence[Edges]) -> None:
-    """Take moves that raise the exact evidence until none does, or too many have been tried."""
-    # Without others a subject's scores are the same wherever it is.
+    """Take moves that raise the exact evidence until none does or too many have been tried."""
+    # The scores of a single subject do not depend on its permutation.
     alone = state.problem.num_subjects == 1
     scores = cavity_scores(state.problem, edges, state.scales, state.perms) if alone else None
     enough = state.num_evaluations + _MAX_EVALUATIONS
@@ -192,30 +189,15 @@ def ascend(state: CollapsedState, edges: Sequence[Edges]) -> None:
             break
 
 
-# Rows of a block: larger ones reach further, smaller ones cost less.
-_SIZES = (30, 60, 100)
-MEAN_SIZE = sum(_SIZES) // len(_SIZES)
-# The random matchings whose mean is a start.
-_CORNERS = 8
-_LEAST_BLOCK_GAIN = 1e-9
-
-
 def rematch_blocks(
     state: CollapsedState, edges: Sequence[Edges], rng: np.random.Generator, num_blocks: int
 ) -> None:
     """Improve a state, in place, by matching random blocks of rows anew.
 
-    A better optimum often differs from where swaps end by longer cycles among rows that have labels
-    in common, none of whose swaps gains anything. Frank-Wolfe steps on such rows alone, from a
-    random relaxed matching of theirs, find these at little cost (Shaw 1998 calls this large
-    neighbourhood search). What they change is taken over cycle by cycle where the exact evidence
-    rises.
-
-    Args:
-        state: What to improve.
-        edges: Estimates of all subjects.
-        rng: The source of randomness.
-        num_blocks: How many blocks to try.
+    A better optimum often differs from the end of the swaps by longer cycles among rows that share
+    labels, while no single swap gains anything. Frank-Wolfe steps on such rows alone, from a random
+    relaxed matching, find these cycles at little cost (large neighbourhood search, Shaw 1998). A
+    cycle is taken if it raises the exact evidence.
     """
     problem = state.problem
     open_rows = [np.flatnonzero(mask.sum(axis=-1) > 1) for mask in problem.mask]
@@ -239,12 +221,12 @@ def rematch_blocks(
 
 def take_over(state: CollapsedState, cycles: Moves) -> None:
     """Take the cycles that raise the exact evidence, in place."""
-    state.walk(cycles, np.arange(cycles.num), np.full(cycles.num, _LEAST_BLOCK_GAIN))
+    state.walk(cycles, np.arange(cycles.num), np.full(cycles.num, _LEAST_GAIN))
     state.refresh()
 
 
 def _block(mask: np.ndarray, open_rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rows that share labels with a random one, ties broken at random."""
+    """Return the rows that share most labels with a random one, ties broken at random."""
     shared = mask[open_rows] @ mask[rng.choice(open_rows)].astype(float)
     order = np.argsort(-shared - rng.random(len(shared)))
     return np.sort(open_rows[order[: rng.choice(_SIZES)]])
@@ -257,7 +239,7 @@ def _rematch(
     mask: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, int]:
-    """New labels of some rows among those that they have, and the number of gradients."""
+    """Permute the labels of some rows; return the new labels and the number of gradients."""
     labels = perm[rows]
     part = scores.restricted(perm, rows)
     allowed = mask[np.ix_(rows, labels)]

@@ -1,23 +1,20 @@
-"""What all methods for shared dynamics begin with: the statistics of a model, and its permutations.
+"""Statistics and permutations of a model with shared dynamics, as its methods take them.
 
-A model of this kind has the hook ``shared_regression``, which gives statistics of recordings that
-share a sparse regression; the weights of the regression are its latent ``W``. Known neurons are
-kept as entries of the mask, and there are as many rows as labels.
+Such a model has the hook ``shared_regression``, which returns statistics of recordings that share a
+sparse regression. The weights of the regression are its latent ``W``. Known neurons are kept as
+entries of the mask, and there are as many rows as labels.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from permvi.inference.dynamics.regression import Scales, SharedRegression
+from permvi.inference.dynamics.regression import Observe, Scales, SharedRegression
 from permvi.models.protocol import optional
 from permvi.problem.prepare import Prepared
 
 LATENT = "W"
-
-Observe = Callable[[np.ndarray, np.ndarray], None]
 
 
 class Dynamics(NamedTuple):
@@ -25,9 +22,9 @@ class Dynamics(NamedTuple):
 
     Attributes:
         problem: Statistics of the recordings.
-        scales: Variances of weights and noise as the model has them.
-        learn_weight: Whether the variance of the weights is to be learned.
-        learn_noise: Whether the variance of the noise is.
+        scales: The model's variances of weights and noise.
+        learn_weight: Whether to learn the variance of the weights.
+        learn_noise: Whether to learn the variance of the noise.
     """
 
     problem: SharedRegression
@@ -40,7 +37,7 @@ def dynamics_of(prepared: Prepared, method: str) -> Dynamics:
     """Return the dynamics that the subjects of a model share.
 
     Raises:
-        ValueError: The model has none.
+        ValueError: The model has no shared dynamics.
     """
     hook = optional(prepared.model, "shared_regression")
     if hook is None:
@@ -59,7 +56,7 @@ def dynamics_of(prepared: Prepared, method: str) -> Dynamics:
 
 
 def unknown_rows(prepared: Prepared, problem: SharedRegression) -> np.ndarray:
-    """Return (n,) or (J, n) which rows have a recording and are not known."""
+    """Return (n,) or (J, n) booleans, True for recorded rows whose label is not known."""
     recorded = problem.recorded[:, : prepared.model.shape[0]]
     recorded = recorded[0] if prepared.model.num_sites == 1 else recorded
     known = optional(prepared.model, "known")
@@ -67,16 +64,16 @@ def unknown_rows(prepared: Prepared, problem: SharedRegression) -> np.ndarray:
 
 
 def outer(prepared: Prepared, perms: np.ndarray) -> np.ndarray:
-    """Return permutations (..., J, m) as the model has them: (..., n), or (..., J, n) if J > 1."""
+    """Cut permutations (..., J, m) to those of the model: (..., n), or (..., J, n) if J > 1."""
     rows = perms[..., : prepared.model.shape[0]]
     return rows[..., 0, :] if prepared.model.num_sites == 1 else rows
 
 
 def inner(mask: np.ndarray, perms: np.ndarray) -> np.ndarray:
-    """Fill (k, n) or (k, J, n) up to (k, J, m): rows that follow take the labels that are left.
+    """Extend permutations (k, n) or (k, J, n) to (k, J, m); new rows take the unused labels.
 
     Raises:
-        ValueError: They are not permutations, or the mask (J, m, m) forbids them.
+        ValueError: A label is used twice, or the mask (J, m, m) forbids a pair.
     """
     J, m, _ = mask.shape
     rows = [
@@ -87,12 +84,12 @@ def inner(mask: np.ndarray, perms: np.ndarray) -> np.ndarray:
         raise ValueError("start must give every row a label of its own, got one twice or none.")
     filled = np.stack(rows).reshape(-1, J, m)
     if not np.take_along_axis(mask[None], filled[..., None], axis=-1).all():
-        raise ValueError("start must keep to the mask of the model, got a forbidden pair.")
+        raise ValueError("start must respect the mask of the model, got a forbidden pair.")
     return filled
 
 
 def observer(prepared: Prepared, observe: Any) -> Observe | None:
-    """Return the user's function, which is to be shown permutations as the model has them."""
+    """Wrap the user's function so that it is called with the permutations of the model."""
     if observe is None:
         return None
     if not callable(observe):

@@ -8,11 +8,11 @@ evidence :math:`f_j` of `matching.pair_scores`,
     P_j \leftarrow (1 - \gamma) P_j
     + \gamma \, \mathrm{Sinkhorn}(\nabla f_j(P_j) / T) ,
 
-are those of a damped mean field at temperature T. In the first half all beliefs are the prior; in
-the second those of subject j come from all others: with :math:`z_i` the estimates of subject i,
-label pair (a, b) has mean :math:`m_i = P_i^\top z_i P_i` and variance
-:math:`P_i^\top z_i^2 P_i - m_i^2 + s_i^2`, a mixture matched in its moments, and the beliefs are
-the product of these normal densities and the prior.
+are those of a damped mean field at temperature T. In the first half of the steps all beliefs are
+the prior. In the second half those of subject j come from all others: with :math:`z_i` the
+estimates of subject i, label pair (a, b) has mean :math:`m_i = P_i^\top z_i P_i` and variance
+:math:`P_i^\top z_i^2 P_i - m_i^2 + s_i^2`, the moments of a mixture. The beliefs are the product
+of these normal densities and the prior.
 """
 
 import functools
@@ -27,25 +27,25 @@ from jax.typing import ArrayLike
 
 from permvi import _threads, transforms
 from permvi._checks import whole
-from permvi.inference.dynamics.edges import Edges, estimate_edges
+from permvi.inference.dynamics.matching import Edges, estimate_edges
 from permvi.inference.dynamics.regression import Scales, SharedRegression
 
-# The share of a step that is taken: full steps may oscillate.
+# The step size; full steps may oscillate.
 _STEP = 0.7
 _SINKHORN_STEPS = 15
-# Below this expected number of recordings of a pair its mean does not matter.
+# The mean of a pair does not matter if its expected number of recordings is below this.
 _HARDLY_RECORDED = 1e-6
 
 
 @dataclass(frozen=True)
 class SoftassignOptions:
-    """How long to iterate, and how soft.
+    """Settings of the mean field.
 
     Attributes:
-        num_steps: Steps, half of them before subjects learn from each other.
-        temperature: Of the evidence. A mean field counts evidence several times over: at 1 it is
-            far too sure and stays with the first matching that it leans to. Short recordings, where
-            nothing becomes definite at this temperature, take a lower one.
+        num_steps: Number of steps; subjects learn from each other in the second half.
+        temperature: Temperature of the evidence. A mean field counts evidence several times over:
+            at 1 it is far too sure and keeps the first matching that it leans to. Lower it for
+            short recordings, where nothing becomes definite at the default.
     """
 
     num_steps: int = 50
@@ -58,11 +58,11 @@ class SoftassignOptions:
 
 
 class SoftProblem(NamedTuple):
-    """What the steps take of a problem, with or without an axis over problems in front.
+    """The arrays of a problem that the steps use, with or without a leading axis of problems.
 
     Attributes:
         z: (J, m, m) estimates of the weights between each subject's rows.
-        error: (J,) their standard errors.
+        error: (J,) the standard errors of the estimates.
         recorded: (J, m, m) ones where both rows are recorded, else zeros; the diagonal is zero.
         support: (m, m) ones where an edge may be, else zeros; the diagonal is zero.
         weight: () prior variance of the weights.
@@ -80,14 +80,14 @@ class SoftProblem(NamedTuple):
 
 
 class SoftassignResult(NamedTuple):
-    """Where the steps ended.
+    """The end of the steps.
 
     Attributes:
-        matrices: (J, m, m) soft permutations, columns of which sum to one and rows nearly.
+        matrices: (J, m, m) soft permutations; their columns sum to one, their rows nearly so.
         change: The largest change of an entry in the last step.
-        mean: (m, m) what all subjects say about the weights, zero off the support.
-        variance: (m, m) likewise.
-        num_evaluations: How many gradients of a subject's log evidence were computed.
+        mean: (m, m) means of the weights given all subjects, zero off the support.
+        variance: (m, m) variances of the weights, zero off the support.
+        num_evaluations: The number of gradients of a subject's log evidence.
     """
 
     matrices: np.ndarray
@@ -105,11 +105,11 @@ def run_softassign(
     scales: Sequence[Scales],
     options: SoftassignOptions = _DEFAULT,
 ) -> list[SoftassignResult]:
-    """Soft permutations of problems of one shape, in one call.
+    """Compute soft permutations of problems of one shape in one compiled call.
 
     Args:
         problems: Statistics and constraints; all have the same numbers of subjects and labels.
-        scales: Their variances, which are not learned any further.
+        scales: The variances of each problem, which stay fixed.
         options: Settings.
     """
     with _threads.pool(len(problems)) as pool:
@@ -126,7 +126,7 @@ def run_softassign(
 
 
 def soft_problem(problem: SharedRegression, scales: Scales) -> SoftProblem:
-    """The arrays of one problem, on the host."""
+    """Return the arrays of one problem, on the host."""
     edges = [estimate_edges(problem, j, scales) for j in range(problem.num_subjects)]
     dtype = jnp.result_type(float)
     support = problem.support.astype(dtype)
@@ -152,16 +152,12 @@ def _off_diagonal(edges: Edges) -> np.ndarray:
 def iterate(
     batch: SoftProblem, temperature: ArrayLike, *, num_steps: int, complete: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Take the steps for a batch of problems, (F, ...) each.
+    """Take the steps for F problems, given as arrays (F, ...).
 
-    Args:
-        batch: The problems.
-        temperature: Of the evidence.
-        num_steps: How many steps.
-        complete: Whether all rows are recorded, which saves a term.
+    ``complete`` tells whether all rows are recorded, which saves a term.
 
     Returns:
-        The fields of `SoftassignResult` but the last, with an axis over problems in front.
+        All fields of `SoftassignResult` but the last, (F, ...) each.
     """
     solve = functools.partial(_iterate, num_steps=num_steps, complete=complete)
     return jax.vmap(solve, in_axes=(0, None))(batch, temperature)
@@ -187,7 +183,7 @@ def _iterate(
 
     P = transforms.sinkhorn(nothing, _SINKHORN_STEPS, problem.mask)
     P, changes = jax.lax.scan(alone, P, length=num_steps - num_steps // 2)
-    # Without others there is nothing to learn from them.
+    # A single subject has no others to learn from.
     later = alone if len(problem.z) == 1 else together
     P, more = jax.lax.scan(later, P, length=num_steps // 2)
     mean, variance = _product(problem, *(part.sum(axis=0) for part in _messages(problem, P)))
@@ -197,13 +193,10 @@ def _iterate(
 def _gradient(
     problem: SoftProblem, P: jax.Array, mean: jax.Array, variance: jax.Array, *, complete: bool
 ) -> jax.Array:
-    """(J, m, m) the gradient of the log evidence of all subjects, given beliefs (J, m, m)."""
+    """Return the gradient (J, m, m) of all subjects' log evidence, given beliefs (J, m, m)."""
     square = problem.error[:, None, None] ** 2
     precision = 1 / (variance + square)
-    terms = [
-        (problem.z**2, 0.5 * (1 / square - precision)),
-        (problem.z, mean * precision),
-    ]
+    terms = [(problem.z**2, 0.5 * (1 / square - precision)), (problem.z, mean * precision)]
     if not complete:
         constant = 0.5 * jnp.log(square * precision) - 0.5 * mean**2 * precision
         terms.append((problem.recorded, constant))
@@ -215,7 +208,7 @@ def _gradient(
 
 
 def _messages(problem: SoftProblem, P: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(J, m, m) what each subject says about the weights: precisions, and means times these."""
+    """Return each subject's messages about the weights: precisions, and precisions times means."""
     share = jnp.clip(_multiply(P.mT, problem.recorded, P), 0, 1)
     safe = jnp.maximum(share, _HARDLY_RECORDED)
     mean = _multiply(P.mT, problem.z, P) / safe
@@ -225,18 +218,18 @@ def _messages(problem: SoftProblem, P: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def _cavity_beliefs(problem: SoftProblem, P: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(J, m, m) means and variances of the weights by all subjects but one."""
+    """Return (J, m, m) means and variances of the weights given all subjects but one."""
     return _product(problem, *(part.sum(axis=0) - part for part in _messages(problem, P)))
 
 
 def _product(
     problem: SoftProblem, precision: jax.Array, weighted: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Means and variances of the prior times messages, zero off the support."""
+    """Return means and variances of the prior times messages, zero off the support."""
     variance = problem.support / (precision + 1 / problem.weight)
     return weighted * variance, variance
 
 
 def _multiply(*matrices: jax.Array) -> jax.Array:
-    """A product of matrices; reduced precision on accelerators would blur the edges."""
+    """Multiply matrices at full precision; less, as on accelerators, would blur the edges."""
     return functools.reduce(functools.partial(jnp.matmul, precision="highest"), matrices)

@@ -1,53 +1,38 @@
-r"""Compiled swaps given weights, and draws of weights; importing this imports numba."""
+"""Compiled swaps of one subject's labels given the weights; importing this imports numba."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from permvi._compiled import REORDERED_SUMS, compiled
-from permvi.inference.dynamics.evidence_kernels import row_evidence
+from permvi.inference.dynamics.regression import Lists
 
 _compile = compiled(fastmath=REORDERED_SUMS)
 
 
 class System(NamedTuple):
-    """The weights that all subjects share.
-
-    Attributes:
-        W: (m, m) zero off the support.
-        support: (m, m) booleans.
-        inputs: (E,) see `SharedRegression.inputs`.
-        start: (m + 1,).
-        touched: See `SharedRegression.touched`.
-        touched_start: (m + 1,).
-        noise: The noise variance.
-    """
+    """The weights W (m, m) of all subjects, the noise variance, and lists of `SharedRegression`."""
 
     W: np.ndarray
     support: np.ndarray
-    inputs: np.ndarray
-    start: np.ndarray
-    touched: np.ndarray
-    touched_start: np.ndarray
+    inputs: Lists
+    touched: Lists
     noise: float
 
 
 class Subject(NamedTuple):
-    r"""One subject, and where it is; the last three are changed in place.
+    r"""One subject and its permutation; the last three arrays are changed in place.
+
+    The first five are the subject's part of a `SharedRegression`, (m, m) or (m,).
 
     Attributes:
-        C0: (m, m).
-        C1: (m, m).
-        recorded: (m,) booleans.
-        prior: (m, m).
-        mask: (m, m) booleans.
-        pairs: (K, 2) the rows that have a choice with all labels they may have, sorted by row.
-        pairs_start: (m + 1,) where in ``pairs`` each row's begin.
-        labels: (m,) of the rows.
-        rows: (m,) the inverse.
+        pairs: (K, 2) rows with a choice and the labels that they may have, sorted by row.
+        pairs_start: (m + 1,) where in ``pairs`` each row begins.
+        labels: (m,) the label of each row.
+        rows: (m,) the row of each label.
         U: (m, m) the covariance of row h with what drives label c,
-            :math:`U_{ch} = \sum_b W_{cb} C_0[\text{rows}_b, h]`. With it, an exchange of two labels
-            costs a few operations for each weight that moves.
+            :math:`U_{ch} = \sum_b W_{cb} C_0[\text{rows}_b, h]`. It makes an exchange of two labels
+            cost a few operations for each weight that moves.
     """
 
     C0: np.ndarray
@@ -63,67 +48,21 @@ class Subject(NamedTuple):
 
 
 @_compile
-def draw_weights(
-    K0: np.ndarray,
-    K1: np.ndarray,
-    present: np.ndarray,
-    inputs: np.ndarray,
-    start: np.ndarray,
-    ridge: float,
-    noise: float,
-    normals: np.ndarray,
-    drawn: np.ndarray,
-) -> float:
-    r"""Fill ``drawn``, (E,), with a draw of W given statistics by label.
-
-    With :math:`L L^\top = S + \lambda I`, row by row, a draw is
-    :math:`L^{-\top} (L^{-1} r + \sigma z)`.
-
-    Args:
-        K0: (G, m, m), and so on: see `row_evidence`.
-        K1: (G, m, m).
-        present: (G, m).
-        inputs: (E,).
-        start: (m + 1,).
-        ridge: :math:`\lambda`.
-        noise: :math:`\sigma^2`.
-        normals: (E,) standard normal numbers z; zeros for the mean of W.
-        drawn: (E,) overwritten.
-
-    Returns:
-        The log evidence of the permutations, W integrated out, up to what none of them changes.
-    """
-    most = 0
-    for a in range(start.size - 1):
-        most = max(most, start[a + 1] - start[a])
-    work, total, scale = np.empty((most + 1, most + 1)), 0.0, np.sqrt(noise)
-    for a in range(start.size - 1):
-        first, k = start[a], start[a + 1] - start[a]
-        # Leaves the factor L, and the solution of L u = r in the row below it.
-        total += row_evidence(K0, K1, present, inputs, start, a, ridge, noise, work)
-        for p in range(k - 1, -1, -1):
-            value = work[k, p] + scale * normals[first + p]
-            for q in range(p + 1, k):
-                value -= work[q, p] * drawn[first + q]
-            drawn[first + p] = value / work[p, p]
-    return total
-
-
-@_compile
 def gain_of_exchange(system: System, subject: Subject, a: int, b: int) -> float:
-    r"""What an exchange of the labels a and b of a subject adds to its log density given W.
+    r"""Return what an exchange of labels a and b adds to a subject's log density given W.
 
-    Seen by rows, the weights x of a label c become :math:`x + d (e_k - e_i)` where i and k are the
-    rows of a and b and :math:`d = W_{ca} - W_{cb}`.
+    By row, the weights x of a label c become :math:`x + d (e_k - e_i)`, where i and k are the rows
+    of a and b and :math:`d = W_{ca} - W_{cb}`.
     """
     W, C0, C1, U, rows = system.W, subject.C0, subject.C1, subject.U, subject.rows
     recorded, prior = subject.recorded, subject.prior
+    inputs, touched = system.inputs, system.touched
     i, k = rows[a], rows[b]
     spread = C0[i, i] + C0[k, k] - 2 * C0[i, k]
     gain = 0.0
     for label in (a, b):
-        for place in range(system.touched_start[label], system.touched_start[label + 1]):
-            c = system.touched[place]
+        for place in range(touched.start[label], touched.start[label + 1]):
+            c = touched.entries[place]
             if label == b and (system.support[c, a] or c == a):
                 continue
             d = W[c, a] - W[c, b]
@@ -133,11 +72,11 @@ def gain_of_exchange(system: System, subject: Subject, a: int, b: int) -> float:
                 if recorded[h]:
                     gain += 2 * d * (C1[h, k] - C1[h, i]) - square
                 continue
-            # These two labels get another row as well.
+            # The targets of these two labels change as well.
             before, after = (i, k) if c == a else (k, i)
             form, was, becomes = 0.0, 0.0, d * (C1[after, k] - C1[after, i])
-            for at in range(system.start[c], system.start[c + 1]):
-                weight, h = W[c, system.inputs[at]], rows[system.inputs[at]]
+            for at in range(inputs.start[c], inputs.start[c + 1]):
+                weight, h = W[c, inputs.entries[at]], rows[inputs.entries[at]]
                 form += weight * U[c, h]
                 was += weight * C1[before, h]
                 becomes += weight * C1[after, h]
@@ -151,11 +90,11 @@ def gain_of_exchange(system: System, subject: Subject, a: int, b: int) -> float:
 @_compile
 def exchange(system: System, subject: Subject, a: int, b: int) -> None:
     """Exchange the labels a and b of a subject, in place."""
-    C0, U, rows = subject.C0, subject.U, subject.rows
+    C0, U, rows, touched = subject.C0, subject.U, subject.rows, system.touched
     i, k = rows[a], rows[b]
     for label in (a, b):
-        for place in range(system.touched_start[label], system.touched_start[label + 1]):
-            c = system.touched[place]
+        for place in range(touched.start[label], touched.start[label + 1]):
+            c = touched.entries[place]
             if label == b and (system.support[c, a] or c == a):
                 continue
             d = system.W[c, a] - system.W[c, b]
@@ -169,10 +108,13 @@ def exchange(system: System, subject: Subject, a: int, b: int) -> None:
 def _walk(
     subject: Subject, first: int, rng: np.random.Generator, seen: np.ndarray, cycle: np.ndarray
 ) -> int:
-    """Fill ``cycle`` with labels, each row of which takes the next one's: their number, or 0.
+    """Fill ``cycle`` with labels to be passed on, each row taking the next label.
 
-    Each row takes one of its other choices, uniformly, and the row that had that is next, until the
-    first row's label is taken. It fails if it comes to another row that it has seen.
+    Each row chooses one of its other labels uniformly, and the row that had that label is next,
+    until the first row's label is chosen. The walk fails if it reaches any other row twice.
+
+    Returns:
+        The length of the cycle, 0 if the walk failed.
     """
     seen[:] = False
     row, length = first, 0
@@ -194,13 +136,13 @@ def _walk(
 def metropolis(
     system: System, subject: Subject, num_swaps: int, num_cycles: int, rng: np.random.Generator
 ) -> tuple[int, int, int]:
-    """Metropolis steps of one subject given W, in place: swaps, then steps along cycles.
+    """Take Metropolis steps of one subject given W, in place: first swaps, then cycles.
 
-    Both proposals are symmetric, see `permvi.inference.mcmc.moves`: a swap makes one of the allowed
-    pairs, and the probability of a walk depends on no more than the rows that it goes through.
+    Both proposals are symmetric (see `permvi.inference.mcmc.moves`): a swap makes one of the
+    allowed pairs, and the probability of a cycle depends only on the rows in it.
 
     Returns:
-        How many differences were computed, swaps taken and cycles taken.
+        The numbers of differences computed, of swaps taken and of cycles taken.
     """
     pairs, mask, rows, labels = subject.pairs, subject.mask, subject.rows, subject.labels
     num_differences, num_swapped, num_cycled = 0, 0, 0
@@ -234,10 +176,10 @@ def metropolis(
 
 @_compile
 def climb(system: System, subject: Subject, tolerance: float) -> tuple[int, int]:
-    """Take allowed swaps that gain more than the tolerance, in place, until there is none.
+    """Take allowed swaps that gain more than the tolerance, in place, until there are none.
 
     Returns:
-        How many differences were computed, and how many swaps were taken.
+        The numbers of differences computed and of swaps taken.
     """
     mask, rows = subject.mask, subject.rows
     num_differences, num_swapped, since = 0, 0, 0
