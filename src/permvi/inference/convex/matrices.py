@@ -69,13 +69,13 @@ def minimise(
     :math:`\min f \ge f(x) - \langle g, x - y \rangle`, wherever the iteration stops.
 
     Args:
-        gradient: Of f.
+        gradient: The gradient of f.
         curvature: ``f(x + d) - f(x) - <gradient(x), d>`` by d, at least zero.
         best_vertex: The vertex with the smallest inner product with given slopes.
-        start: A point of the polytope.
-        value: f there.
+        start: A point of the polytope, where f has this ``value``.
+        value: See ``start``.
         max_iter: The most steps.
-        visit: Called with every iterate and every vertex, one of which may round to something good.
+        visit: Called with every iterate and every vertex, to round them.
     """
     bound = -np.inf
 

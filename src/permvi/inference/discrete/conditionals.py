@@ -17,19 +17,12 @@ _NOTHING = -1e9
 
 
 class Given(NamedTuple):
-    """The arguments of a conditional beside its parameters and the possible pairs (n, C).
-
-    Attributes:
-        row: The row that chooses.
-        allowed: (C,) its choices.
-        later: (n,) the rows that choose after it.
-        free: (m,) the columns that are left.
-    """
+    """The arguments of a conditional beside its parameters and the possible pairs (n, C)."""
 
     row: jax.Array
-    allowed: jax.Array
-    later: jax.Array
-    free: jax.Array
+    allowed: jax.Array  # (C,) the choices of the row
+    later: jax.Array  # (n,) the rows that choose after it
+    free: jax.Array  # (m,) the columns that are left
 
 
 Params = dict[str, jax.Array]

@@ -88,13 +88,10 @@ class Recipe(NamedTuple):
 
 
 def resolve(options: DiscreteOptions, kind: str | None, num_rows: int, *, linear: bool) -> Recipe:
-    """Fill in the defaults for a density.
+    """Fill in the defaults for ``num_rows`` items, in all sites together.
 
-    Args:
-        options: The user's options.
-        kind: The conditionals, if the method fixes them.
-        num_rows: The number of items, of all sites together.
-        linear: Whether a linear function explains the density.
+    ``kind`` names the conditionals if the method fixes them; ``linear`` says whether a linear
+    function explains the density.
     """
     K = options.num_components or (1 if linear else _NUM_COMPONENTS)
     unimodal = linear and K == 1

@@ -35,25 +35,18 @@ _MAX_CLIMBS = 32
 
 
 class DiscreteResult(NamedTuple):
-    """A fitted family, its weighted draws, and the search for what it misses.
+    """A fitted family, its weighted draws, and all matchings that were evaluated.
 
-    Attributes:
-        family: The fitted family.
-        weighted: Draws with their weights, which are equal without a correction.
-        missed_mass: The share of the posterior that a search has found where the family has hardly
-            any probability; None without a search.
-        elbo_trace: (steps,) the discrete ELBO.
-        seen: All matchings that were evaluated.
-        linear: Whether a linear function explains the density.
-        recipe: The settings.
+    ``missed_mass`` is the share of the posterior that a search has found where the family has
+    hardly any probability; None without a search.
     """
 
     family: Family
-    weighted: Corrected
+    weighted: Corrected  # with equal weights if there is no correction
     missed_mass: float | None
-    elbo_trace: np.ndarray
+    elbo_trace: np.ndarray  # (steps,) the discrete ELBO
     seen: Evaluations
-    linear: bool
+    linear: bool  # whether a linear function explains the density
     recipe: Recipe
 
 
@@ -76,14 +69,8 @@ def run_discrete(
 ) -> DiscreteResult:
     """Fit a row-by-row family to a problem without other latents, and weight its draws.
 
-    Args:
-        problem: The problem.
-        rng_key: A JAX key.
-        evaluate: The log density of choices (num, S, n) on the host, -> (num,).
-        kind: The conditionals; None leaves the choice to the options.
-        options: Settings.
-        marginals: (S, n, C) log marginals to start from.
-        on_progress: Called as ``on_progress(step, num_steps)``.
+    ``evaluate`` is the log density of choices (num, S, n) on the host. ``kind`` names the
+    conditionals, unless the options do. Training starts at log ``marginals`` (S, n, C), if given.
     """
     key_start, key_train, key_draw = jax.random.split(rng_key, 3)
     start = _start(problem, key_start, evaluate, kind, options or DiscreteOptions(), marginals)

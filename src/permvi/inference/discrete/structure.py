@@ -45,31 +45,19 @@ class Structure:
 
 
 class DrawState(NamedTuple):
-    """The state of a row-by-row draw of one site.
+    """The state of a row-by-row draw of one site."""
 
-    Attributes:
-        free: (m,) the columns that are left.
-        later: (n,) the rows that are left.
-        holding: A matching of the rest; None without a graph.
-    """
-
-    free: jax.Array
-    later: jax.Array
-    holding: graph.Holding | None
+    free: jax.Array  # (m,) the columns that are left
+    later: jax.Array  # (n,) the rows that are left
+    holding: graph.Holding | None  # a matching of the rest; None without a graph
 
 
 class Menu(NamedTuple):
-    """The choices of a row.
+    """The choices of a row."""
 
-    Attributes:
-        allowed: (C,) booleans.
-        spare: The dummy column to take for "unmatched".
-        successor: See `graph.Options`.
-    """
-
-    allowed: jax.Array
-    spare: jax.Array | None
-    successor: jax.Array | None
+    allowed: jax.Array  # (C,) booleans
+    spare: jax.Array | None  # the dummy column to take for "unmatched"
+    successor: jax.Array | None  # see `graph.Options`
 
 
 def build_structure(problem: Problem) -> Structure:

@@ -99,16 +99,10 @@ _MAX_NEIGHBOURS = 50_000
 
 
 class Climb(NamedTuple):
-    """Where hill climbing has arrived.
+    """Where hill climbing has arrived."""
 
-    Attributes:
-        ends: (r,) the place in the memory that each start has climbed to, -1 if the budget ended
-            before it began.
-        finished: Whether every start has reached a local optimum within the budget.
-    """
-
-    ends: np.ndarray
-    finished: bool
+    ends: np.ndarray  # (r,) places in the memory, -1 if the budget ended before a start began
+    finished: bool  # whether every start has reached a local optimum within the budget
 
 
 def local_search(

@@ -16,12 +16,7 @@ LineSearch = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 class Ascent(NamedTuple):
-    """Where Frank-Wolfe has arrived.
-
-    Attributes:
-        X: (r, ...) the last points.
-        num_gradients: How many gradients were evaluated, over all starts.
-    """
+    """The last points X (r, ...), and how many gradients all starts have evaluated together."""
 
     X: np.ndarray
     num_gradients: int
@@ -101,13 +96,8 @@ def relaxed_starts(
     """(num, ..., n, m) relaxed matchings: the centre first, then random ones halfway to it.
 
     The centre has equal entries without a mask, and is the matrix of largest entropy with one. The
-    random ones are scaled matrices of uniform numbers (Vogelstein et al. 2015).
-
-    Args:
-        num: How many.
-        shape: (n, m), or (S, n, m) for several sites.
-        mask: Booleans of that shape (or of (n, m)), pruned, or None.
-        rng: The source of randomness.
+    random ones are scaled matrices of uniform numbers (Vogelstein et al. 2015). The shape is (n, m)
+    or (S, n, m); the pruned mask may have either.
     """
     n, m = shape[-2:]
     size = max(n, m)

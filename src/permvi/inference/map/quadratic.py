@@ -46,12 +46,8 @@ class Quadratic:
         r"""Return the function of the remaining rows and columns, some pairs being known.
 
         A known pair (s, t) adds ``A[i, s] B[j, t] + A[s, i] B[t, j]`` to the weight of the pair
-        (i, j), so the rest is quadratic again.
-
-        Args:
-            settled: (n,) the known columns, -1 for others.
-            free_rows: (n') the remaining rows.
-            free_cols: (m') the remaining columns.
+        (i, j), so the rest is quadratic again. ``settled`` (n,) has the known columns, -1 for
+        others.
         """
         rows = np.flatnonzero(settled >= 0)
         cols = settled[rows]

@@ -26,12 +26,8 @@ def audited_draws(
 ) -> Posterior:
     """Add diagnostics, the mode found and a bound on the evidence to a posterior of draws.
 
-    Args:
-        prepared: The prepared model, without other latents.
-        posterior: The posterior of the draws.
-        draws: (num, n') or (num, S, n') the draws in the reduced problem.
-        advice: What to try if the fit is wrong.
-        signals: Other signals of the fit, see `diagnose`.
+    The draws (num, n') or (num, S, n') are those of the reduced problem, without other latents. The
+    ``advice`` says what to try if the fit is wrong; `diagnose` explains the other ``signals``.
     """
     coverage = examine(prepared.problem, draws)
     signals = {
@@ -70,12 +66,8 @@ def audited(
 ) -> Posterior:
     """Judge a posterior whose marginals are not frequencies of draws, if the search is closed.
 
-    Args:
-        prepared: The prepared model, without other latents.
-        posterior: A posterior that keeps its diagnostics if the search is not closed.
-        start: (n',) or (S, n') a probable matching of the reduced problem.
-        advice: What to try if the marginals are wrong.
-        max_evaluations: See `examine`.
+    It keeps its diagnostics otherwise. The search begins at ``start``, a probable matching (n',) or
+    (S, n') of the reduced problem, without other latents.
     """
     if max_evaluations is not None and max_evaluations < 1:
         return posterior

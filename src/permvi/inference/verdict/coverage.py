@@ -35,33 +35,23 @@ _UNSEEN_COUNT = 0.5
 class Coverage(NamedTuple):
     """The comparison of draws with the model.
 
-    Attributes:
-        ess_per_draw: Effective sample size per draw.
-        log_evidence_bound: Log of the sum of all densities seen, a lower bound on the evidence.
-        evidence_gap: How far it exceeds the sum over the draws alone: zero if the draws hold all
-            the mass that was found.
-        mode: (n,) or (S, n) the matching of largest density seen.
-        perms: (num, n) or (num, S, n) the distinct matchings seen.
-        log_densities: (num,) their log densities.
-        closed: Whether they hold practically the whole posterior, as far as a search can tell.
+    ``evidence_gap`` is how far the bound exceeds the sum over the draws alone: zero if the draws
+    hold all the mass that was found.
     """
 
     ess_per_draw: float
-    log_evidence_bound: float
+    log_evidence_bound: float  # log of the sum of all densities seen
     evidence_gap: float
-    mode: np.ndarray
-    perms: np.ndarray
-    log_densities: np.ndarray
-    closed: bool
+    mode: np.ndarray  # (n,) or (S, n) the matching of largest density seen
+    perms: np.ndarray  # (num, n) or (num, S, n) the distinct matchings seen
+    log_densities: np.ndarray  # (num,)
+    closed: bool  # whether they hold practically the whole posterior, as far as a search can tell
 
 
 def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = None) -> Coverage:
     """Compare draws (num, n) or (num, S, n) of a problem without latents with its density.
 
-    Args:
-        problem: The problem.
-        draws: The draws, all of which are evaluated.
-        max_evaluations: The most other matchings to evaluate, below the search's own limit.
+    All draws are evaluated, and at most ``max_evaluations`` other matchings.
     """
     drawn, counts = np.unique(draws.astype(np.int64), axis=0, return_counts=True)
     limit = _MAX_EVALUATIONS if problem.traceable else _MAX_HOST_EVALUATIONS

@@ -17,24 +17,17 @@ from permvi.distributions import (
 
 
 class Family(NamedTuple):
-    """A relaxed family of n by n matrices.
+    """A relaxed family of n by n matrices, with location zero at the matrix of equal entries.
 
-    Attributes:
-        num_missing: The location parameter has n - num_missing rows and columns; zero is the matrix
-            of equal entries.
-        scale_bounds: The paper's bounds of the noise sd.
-        max_temperature: The largest temperature, or None.
-        masks: Whether the family honours masks.
-        inside_polytope: Whether its samples are doubly stochastic.
-        distribution: ``(loc, scale, temperature, mask) -> Distribution`` with event (n, n).
-        mirrored: The distribution whose location has the gradient of the mean, or None.
+    ``distribution`` maps (loc, scale, temperature, mask) to a NumPyro distribution of (n, n)
+    events; so does ``mirrored``, whose location has the gradient of the mean.
     """
 
-    num_missing: int
-    scale_bounds: tuple[float, float]
+    num_missing: int  # the location has n - num_missing rows and columns
+    scale_bounds: tuple[float, float]  # the paper's bounds of the noise sd
     max_temperature: float | None
     masks: bool
-    inside_polytope: bool
+    inside_polytope: bool  # whether its samples are doubly stochastic
     distribution: Callable[[jax.Array, jax.Array, Any, Any], Any]
     mirrored: Callable[[jax.Array, jax.Array, Any, Any], Any] | None
 
