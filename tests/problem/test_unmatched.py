@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import permvi as pv
 from permvi import cli
 from permvi.inference.exact import solve_exact
+from permvi.models import _arguments
 from permvi.problem.prepare import prepare
 from permvi.problem.unmatched import UnmatchedWeights, build_weights, unmatched_weights
 
@@ -135,3 +136,24 @@ def test_the_rule_under_a_trace():
         return unmatched_weights(rows, None, (2, 2)).of(jnp.array([-1, 0]))
 
     np.testing.assert_allclose(jax.jit(total)(jnp.array([0.7, 0.1])), 0.7)
+
+
+def test_a_model_of_ours_is_not_checked_again(monkeypatch, rng):
+    model = pv.models.LinearMatching(
+        rng.normal(size=(3, 3)), known={0: 1}, mask=np.ones((3, 3), bool)
+    )
+    calls = []
+    check = _arguments.known_pairs
+    monkeypatch.setattr(_arguments, "known_pairs", lambda *a: calls.append(a) or check(*a))
+    prepare(model)
+    assert not calls
+
+    class Own:
+        shape, num_sites, known = (3, 3), 1, np.array([5, -1, -1])
+
+        def log_density(self, X):
+            return 0.0 * X.sum(axis=(-2, -1))
+
+    with pytest.raises(ValueError, match="known must hold columns 0 to 2 or -1, got 5"):
+        prepare(Own())
+    assert len(calls) == 1

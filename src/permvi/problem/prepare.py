@@ -140,9 +140,11 @@ def prepare(model: Model) -> Prepared:
         ValueError: The mask allows no matching.
     """
     table = (*(() if model.num_sites == 1 else (model.num_sites,)), *model.shape)
-    # Models of users may not have checked these.
-    mask = _arguments.allowed_pairs(optional(model, "mask"), table, NO_LABELS)
-    known = _arguments.known_pairs(optional(model, "known"), table, NO_LABELS, mask)
+    mask, known = optional(model, "mask"), optional(model, "known")
+    if not isinstance(model, _arguments.Constrained):
+        # A model of the user's; ours have checked these when they were made.
+        mask = _arguments.allowed_pairs(mask, table, NO_LABELS)
+        known = _arguments.known_pairs(known, table, NO_LABELS, mask)
     reduction, settled = None, False
     if known is not None and (known >= 0).any():
         reduction = Reduction.of(known, model.shape[1])

@@ -147,12 +147,44 @@ def build_weights(
         )
     rows = None if row_unmatched is None else _weights("row_unmatched", row_unmatched, n)
     cols = None if col_unmatched is None else _weights("col_unmatched", col_unmatched, m)
-    alone = unmatched_weights(rows, cols, (n, m))
-    table = np.zeros((n + 1, m + 1))
-    table[:n, :m], table[:n, m], table[n, :m] = pairs, alone.rows, alone.cols
     if known is not None:
-        _fix_known(table, known)
-    return LogWeights(table)
+        known = _checks.check_matchings("known", known, (n, m))
+        if known.shape != (n,):
+            raise ValueError(f"known must have shape ({n},), got shape {known.shape}.")
+        _checks.distinct_columns("known", known)
+    return LogWeights(_ground(pairs, None, known, rows, cols))
+
+
+def _ground(
+    scores: np.ndarray,
+    mask: np.ndarray | None = None,
+    known: np.ndarray | None = None,
+    row_unmatched: np.ndarray | None = None,
+    col_unmatched: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the grounded table (n+1, m+1) of arguments that have been checked.
+
+    Raises:
+        ValueError: A known pair is forbidden.
+    """
+    n, m = scores.shape
+    alone = unmatched_weights(row_unmatched, col_unmatched, (n, m))
+    table = np.zeros((n + 1, m + 1))
+    table[:n, :m] = scores if mask is None else np.where(mask, scores, -np.inf)
+    table[:n, m], table[n, :m] = alone
+    if known is None:
+        return table
+    rows = np.flatnonzero(known >= 0)
+    cols = known[rows]
+    values = table[rows, cols]
+    for i, j in zip(rows[values == -np.inf], cols[values == -np.inf], strict=True):
+        raise ValueError(
+            f"known must respect mask and scores, got the forbidden pair of row {i} and column {j}."
+        )
+    table[rows, :] = -np.inf
+    table[:, cols] = -np.inf
+    table[rows, cols] = values
+    return table
 
 
 def grounded(problem: "Problem") -> np.ndarray:
@@ -180,7 +212,7 @@ def tables_by_site(arguments: Mapping[str, Any], num_sites: int) -> np.ndarray:
         if array is not None
     }
     sites = ({name: array[s] for name, array in full.items()} for s in range(num_sites))
-    return np.stack([build_weights(**site).table for site in sites])
+    return np.stack([_ground(**site) for site in sites])
 
 
 def is_partial(problem: "Problem") -> bool:
@@ -276,21 +308,3 @@ def _weights(name: str, value: ArrayLike, size: int) -> np.ndarray:
         raise ValueError(f"{name} must be a scalar or have shape ({size},), got {array.shape}.")
     _checks.below_infinity(name, array)
     return np.broadcast_to(array, (size,))
-
-
-def _fix_known(table: np.ndarray, known: ArrayLike) -> None:
-    n, m = table.shape[0] - 1, table.shape[1] - 1
-    partner = _checks.check_matchings("known", known, (n, m))
-    if partner.shape != (n,):
-        raise ValueError(f"known must have shape ({n},), got shape {partner.shape}.")
-    _checks.distinct_columns("known", partner)
-    rows = np.flatnonzero(partner >= 0)
-    cols = partner[rows]
-    values = table[rows, cols]
-    for i, j in zip(rows[values == -np.inf], cols[values == -np.inf], strict=True):
-        raise ValueError(
-            f"known must respect mask and scores, got the forbidden pair of row {i} and column {j}."
-        )
-    table[rows, :] = -np.inf
-    table[:, cols] = -np.inf
-    table[rows, cols] = values
