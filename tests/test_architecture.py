@@ -120,7 +120,7 @@ def test_every_method_has_one_room():
             if "METHODS" in names and "dynamics/methods" not in str(path):
                 for key in node.value.keys:
                     rooms.setdefault(key.value, []).append(path.relative_to(SOURCE / "inference"))
-    assert sorted(rooms) == sorted(registry.names()[1:])
+    assert sorted(rooms) == sorted(registry.NAMES[1:])
     for name, paths in rooms.items():
         assert len(paths) == 1, name
         # A law that is stored with a posterior lives with its method, or in posterior.

@@ -215,13 +215,13 @@ def test_the_table_of_methods():
     ]  # fmt: skip
     assert len(lines) == len(table) + 2
     assert "<td>exact</td>" in table._repr_html_()
-    assert registry.names()[0] == "auto"
-    for name in registry.names()[1:]:
+    assert registry.NAMES[0] == "auto"
+    for name in registry.NAMES[1:]:
         assert registry.method(name).info.name == name
         assert registry.method(name).options
     # The README says that this table lists all methods, those for one kind of model included.
-    assert [info.name for info in table] == registry.names()[1:]
-    assert "collapsed" in registry.names()
+    assert tuple(info.name for info in table) == registry.NAMES[1:]
+    assert "collapsed" in registry.NAMES
     assert "collapsed" not in registry.names_for(points())
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def one_of(argument: str, value: str, choices: Collection[str]) -> str:
     """Return ``value`` if it is a choice; else raise ``ValueError`` and suggest the nearest one."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a name, got {value!r:.60}.")
     if value in choices:
         return value
     listed = [repr(choice) for choice in choices]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from permvi import metrics
+from permvi._checks import one_of
 from permvi._fit import FitWarning, as_model, fit
 from permvi._tables import html_table, markdown_table, text_table
 from permvi.inference import registry
@@ -130,7 +131,9 @@ def compare(
     names = registry.names_for(given) if methods is None else _names(methods)
     settings = dict(options or {})
     for name, of_method in settings.items():
-        registry.check_options(registry.method(_known(name), given), of_method)
+        registry.check_options(
+            registry.method(one_of("method", name, registry.NAMES), given), of_method
+        )
     reference = None
     if exact.affordable(prepared):
         reference = fit(given, "exact")
@@ -151,11 +154,7 @@ def compare(
 def _names(given: Iterable[str]) -> list[str]:
     if isinstance(given, str):
         raise TypeError(f"methods must be a list of names, got {given!r}.")
-    return [_known(name) for name in given]
-
-
-def _known(name: str) -> str:
-    return registry.check_method(name)
+    return [one_of("method", name, registry.NAMES) for name in given]
 
 
 def _row(name: str, found: Posterior, reference: Posterior | None, prepared: Prepared) -> Compared:

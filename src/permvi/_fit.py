@@ -13,7 +13,6 @@ from permvi.inference import auto, registry
 from permvi.inference.method import Context, Method, Progress, silent
 from permvi.models import CallableModel, Model, fingerprint
 from permvi.models.callables import Input
-from permvi.models.protocol import optional
 from permvi.posterior import Latent, Posterior, diagnose
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared, prepare
@@ -62,7 +61,7 @@ def fit(
         ValueError: The method does not exist, or does not take this model.
         TypeError: ``model`` is not a model.
     """
-    registry.check_method(method)
+    _checks.one_of("method", method, registry.NAMES)
     began = time.perf_counter()
     prepared = prepare(as_model(model, n=n, input=input, jax=jax))
     chosen, context = _choose(prepared, method, _checks.seed(seed), options, progress)
@@ -92,7 +91,7 @@ def fit_many(
     Returns:
         One posterior for each model, in order. Models fitted together share ``seconds`` equally.
     """
-    registry.check_method(method)
+    _checks.one_of("method", method, registry.NAMES)
     batch = [prepare(as_model(model)) for model in models]
     chosen = [
         _choose(prepared, method, _checks.seed(seed), options, progress) for prepared in batch
@@ -207,7 +206,7 @@ def _complete(
     """Add everything to a posterior that does not depend on the method."""
     evidence = posterior.log_evidence
     if evidence is not None:
-        evidence += optional(prepared.model, "log_constant") or 0.0
+        evidence += getattr(prepared.model, "log_constant", None) or 0.0
     return dataclasses.replace(
         posterior,
         log_evidence=evidence,
@@ -223,7 +222,7 @@ def _complete(
 
 def _integrated(posterior: Posterior, prepared: Prepared, seed: int) -> dict[str, Latent]:
     """Return the latents that the model has integrated out, from draws of the posterior."""
-    moments = optional(prepared.model, "integrated_latents")
+    moments = getattr(prepared.model, "integrated_latents", None)
     if moments is None:
         return {}
     draws = posterior.sample(_NUM_DRAWS, seed)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from permvi._checks import one_of
 from permvi._cli import options, results, terminal
 from permvi._cli.options import CELEGANS
 from permvi.inference import registry as methods
@@ -94,7 +95,7 @@ def identify(
         typer.Option(
             help=f"Method of inference: {_COLLAPSED}, or another method for shared dynamics, such "
             "as rounding.",
-            autocompletion=options.starting(methods.names()),
+            autocompletion=options.starting(methods.NAMES),
         ),
     ] = _COLLAPSED,
     restarts: Annotated[
@@ -132,7 +133,7 @@ def identify(
     The activity of all worms follows one linear dynamical system on the connectome. Its weights are
     inferred together with the identities.
     """
-    methods.check_method(method)
+    one_of("method", method, methods.NAMES)
     options.check_level(level)
     written = {"csv": csv_file, "weights": weights, "save": save, "plot": plot, "report": report}
     options.check_outputs(written)

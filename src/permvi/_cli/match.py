@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from permvi._checks import one_of
 from permvi._cli import options, results, terminal
 from permvi._cli.options import INFER, KINDS, NOISES
 from permvi.inference import registry as methods
@@ -130,7 +131,7 @@ def match(
     A matching gives each item at most one label and each label at most one item. Its probability is
     proportional to the product of the weights of its pairs.
     """
-    methods.check_method(method)
+    one_of("method", method, methods.NAMES)
     options.check_level(level)
     written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
     options.check_outputs(written)

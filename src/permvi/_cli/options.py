@@ -36,7 +36,7 @@ Method = Annotated[
     str,
     typer.Option(
         help="Method of inference: auto, or a name listed by permvi methods.",
-        autocompletion=starting(methods.names()),
+        autocompletion=starting(methods.NAMES),
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same results.")]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from permvi._checks import one_of
 from permvi._cli import options, results, terminal
 from permvi.inference import registry as methods
 
@@ -61,7 +62,7 @@ def rank(
     Each ranking is a noisy copy of the true order: the more pairs it reverses, the less probable it
     is (a Mallows model). The reliability of the rankings is inferred, too.
     """
-    methods.check_method(method)
+    one_of("method", method, methods.NAMES)
     options.check_level(level)
     written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
     options.check_outputs(written)

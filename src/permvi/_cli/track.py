@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from permvi._checks import one_of
 from permvi._cli import options, results, terminal
 from permvi.inference import registry as methods
 
@@ -88,7 +89,7 @@ def track(
     may be lost. Consecutive frames are matched two by two, and the most probable links make the
     tracks.
     """
-    methods.check_method(method)
+    one_of("method", method, methods.NAMES)
     written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
     options.check_outputs(written)
     sds = options.numbers("--sd", sd)

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from permvi.inference.exact import method as exact
 from permvi.inference.sparse import method as sparse
-from permvi.models.protocol import optional
 from permvi.problem.prepare import Prepared
 
 # The cost of a draw of a row-by-row family grows with the cube of the number of rows.
@@ -39,7 +38,7 @@ def choose(prepared: Prepared) -> Choice:
         return Choice("sparse", {})
     if exact.affordable(prepared):
         return Choice("exact", {})
-    suggested = optional(prepared.model, "auto_method")
+    suggested = getattr(prepared.model, "auto_method", None)
     if suggested is not None:
         return Choice(*suggested)
     if few_candidates:

@@ -36,6 +36,8 @@ _ROOMS = {
     "convex": "convex.method",
     "collapsed": "dynamics.methods",
 }
+# The names that ``fit`` takes.
+NAMES = (AUTO, *_ROOMS)
 # Models with one of these hooks have engines of their own for some of the methods.
 _ROOMS_OF_MODELS = {"shared_regression": "dynamics.methods"}
 # Methods for one kind of model, and the hook that it has.
@@ -65,11 +67,6 @@ def methods() -> MethodTable:
     return MethodTable(method(name).info for name in _ROOMS)
 
 
-def names() -> list[str]:
-    """Return the names that ``fit`` takes, "auto" included."""
-    return [AUTO, *_ROOMS]
-
-
 def names_for(model: Any = None) -> list[str]:
     """Return the methods for a model, or the general ones: all but those for another kind."""
     return [
@@ -77,18 +74,6 @@ def names_for(model: Any = None) -> list[str]:
         for name in _ROOMS
         if name not in _NEEDED_HOOKS or getattr(model, _NEEDED_HOOKS[name], None) is not None
     ]
-
-
-def check_method(name: str) -> str:
-    """Return ``name`` if there is such a method; else suggest the nearest one.
-
-    Raises:
-        ValueError: There is no method of this name.
-        TypeError: It is not a string.
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"method must be a name, got {name!r:.60}.")
-    return one_of("method", name, names())
 
 
 def method(name: str, model: Any = None) -> "Method":

@@ -1,7 +1,7 @@
 """The interface of models: a shape and a log density over matchings."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -81,16 +81,6 @@ class Model(Protocol):
         """
 
 
-def optional(model: Any, name: str) -> Any:
-    """Return an optional member of a model, None where it is absent."""
-    return getattr(model, name, None)
-
-
-def latents_of(model: Any) -> Mapping[str, Any]:
-    """Return the priors of a model's other latent variables, by name."""
-    return optional(model, "latents") or {}
-
-
 _NAMES = ("labels",)
 
 
@@ -99,7 +89,7 @@ def fingerprint(model: Any) -> str:
 
     A model with a ``fingerprint`` of its own keeps it. Functions are identified by their names.
     """
-    own = optional(model, "fingerprint")
+    own = getattr(model, "fingerprint", None)
     if own is not None:
         return str(own() if callable(own) else own)
     digest = hashlib.sha256(type(model).__qualname__.encode())

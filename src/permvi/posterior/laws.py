@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, NoReturn, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi.posterior.sites import Layout, narrow
+from permvi.problem.sites import Layout, narrow
 
 
 class Law(Protocol):

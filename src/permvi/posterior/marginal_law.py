@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from permvi.posterior.laws import register_law
 from permvi.posterior.marginals import check_marginals
-from permvi.posterior.sites import Layout
+from permvi.problem.sites import Layout
 
 # Joint matchings of several sites are combined from this many of each site.
 _TOP_PER_SITE = 32

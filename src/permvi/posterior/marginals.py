@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi.posterior.sites import Layout
+from permvi.problem.sites import Layout
 
 TOLERANCE = 1e-6
 

@@ -19,7 +19,7 @@ from permvi.posterior.items import Item, Labels
 from permvi.posterior.latents import Latent
 from permvi.posterior.laws import DrawsLaw, Law, SolvedLaw
 from permvi.posterior.marginals import Marginals, check_marginals
-from permvi.posterior.sites import Layout
+from permvi.problem.sites import Layout
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,10 @@ from permvi import assignment
 from permvi.models import _arguments
 from permvi.models.labels import NO_LABELS, Labels
 from permvi.models.linear import gain_of_swap, sum_of_matched, sum_of_pairs
-from permvi.models.protocol import Model, latents_of, optional
+from permvi.models.protocol import Model
 from permvi.problem.problem import Problem
 from permvi.problem.reduction import Reduction, remaining_mask
+from permvi.problem.sites import Layout
 from permvi.problem.unmatched import unmatched_weights
 
 
@@ -106,18 +107,20 @@ class Prepared:
     @property
     def labels(self) -> Labels:
         """Names of rows and columns."""
-        return optional(self.model, "labels") or NO_LABELS
+        return getattr(self.model, "labels", None) or NO_LABELS
 
     @cached_property
     def linear(self) -> Linear | None:
         """The whole problem, known pairs included, or None if it is not linear."""
-        scores = None if latents_of(self.model) else optional(self.model, "scores")
+        scores = (
+            None if getattr(self.model, "latents", None) else getattr(self.model, "scores", None)
+        )
         return None if scores is None else self.linear_with(scores)
 
     def linear_with(self, scores: Any) -> Linear:
         """Return the whole problem with scores (n, m) or (S, n, m) instead of the model's."""
         names = ("mask", "known", "row_unmatched", "col_unmatched")
-        given = (optional(self.model, name) for name in names)
+        given = (getattr(self.model, name, None) for name in names)
         arrays = (None if array is None else np.asarray(array) for array in given)
         return Linear(_with_prior(self.model, scores), *arrays)
 
@@ -139,8 +142,8 @@ def prepare(model: Model) -> Prepared:
     Raises:
         ValueError: The mask allows no matching.
     """
-    table = (*(() if model.num_sites == 1 else (model.num_sites,)), *model.shape)
-    mask, known = optional(model, "mask"), optional(model, "known")
+    table = Layout(model.num_sites, *model.shape).table_shape
+    mask, known = getattr(model, "mask", None), getattr(model, "known", None)
     if not isinstance(model, _arguments.Constrained):
         # A model of the user's; ours have checked these when they were made.
         mask = _arguments.allowed_pairs(mask, table, NO_LABELS)
@@ -153,7 +156,7 @@ def prepare(model: Model) -> Prepared:
             reduction, mask = None, known[..., None] == np.arange(model.shape[1])
         else:
             mask = remaining_mask(reduction, known, mask)
-    row, col = optional(model, "row_unmatched"), optional(model, "col_unmatched")
+    row, col = getattr(model, "row_unmatched", None), getattr(model, "col_unmatched", None)
     is_partial = row is not None or col is not None
     mask = _pruned(mask, partial=is_partial)
     scores, constant = _scores(model, reduction)
@@ -165,19 +168,19 @@ def prepare(model: Model) -> Prepared:
         col = None if col is None else reduction.cols(col)
     traceable = getattr(model, "traceable", True)
     problem = Problem(
-        data=_Data(_as_data(model), optional(model, "prior_scores"), reduction, np.zeros(())),
+        data=_Data(_as_data(model), getattr(model, "prior_scores", None), reduction, np.zeros(())),
         mask=mask,
         scores=scores,
         constant=constant,
         row_unmatched=row,
         col_unmatched=col,
-        latents=dict(latents_of(model)),
+        latents=dict(getattr(model, "latents", None) or {}),
         log_density=_log_density if getattr(model, "relaxed", traceable) else None,
         log_density_of=_log_density_of if traceable else _host_log_density_of,
         shape=model.shape if reduction is None else reduction.shape,
         num_sites=model.num_sites,
         traceable=traceable,
-        delta=_delta if traceable and callable(optional(model, "delta")) else None,
+        delta=_delta if traceable and callable(getattr(model, "delta", None)) else None,
     )
     return Prepared(model, problem, reduction, settled)
 
@@ -204,7 +207,7 @@ def _pruned(mask: Any, *, partial: bool) -> np.ndarray | None:
 
 def _scores(model: Any, reduction: Reduction | None) -> tuple[np.ndarray | None, float]:
     """Return the scores of the reduced problem and the sum of those that were taken out."""
-    scores = None if latents_of(model) else optional(model, "scores")
+    scores = None if getattr(model, "latents", None) else getattr(model, "scores", None)
     if scores is None:
         return None, 0.0
     total = _with_prior(model, scores)
@@ -216,7 +219,7 @@ def _scores(model: Any, reduction: Reduction | None) -> tuple[np.ndarray | None,
 
 
 def _with_prior(model: Any, scores: Any) -> np.ndarray:
-    prior = optional(model, "prior_scores")
+    prior = getattr(model, "prior_scores", None)
     total = np.asarray(scores, dtype=np.float64)
     return total if prior is None else total + np.asarray(prior)
 

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from permvi.problem.sites import Layout
 from permvi.problem.unmatched import UnmatchedWeights, unmatched_weights
 
 
@@ -62,9 +63,9 @@ class Problem:
         return self.row_unmatched is not None or self.col_unmatched is not None
 
     @property
-    def site_axes(self) -> tuple[int, ...]:
-        """The leading axes of arrays by site: (S,), or () if there is one site."""
-        return () if self.num_sites == 1 else (self.num_sites,)
+    def layout(self) -> Layout:
+        """The layout of arrays of matchings and of tables by site."""
+        return Layout(self.num_sites, *self.shape)
 
     @property
     def unmatched(self) -> UnmatchedWeights:
@@ -80,4 +81,4 @@ class Problem:
     def table_mask(self) -> np.ndarray:
         """The mask (n, m) or (S, n, m) on the host, all True where there is none."""
         mask = True if self.mask is None else np.asarray(self.mask)
-        return np.broadcast_to(mask, (*self.site_axes, *self.shape))
+        return np.broadcast_to(mask, self.layout.table_shape)

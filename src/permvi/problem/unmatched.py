@@ -19,12 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from permvi import _checks, assignment
+from permvi import _checks
 from permvi._assignment.duality import best_matching
 
 if TYPE_CHECKING:
@@ -51,23 +49,20 @@ class UnmatchedWeights(NamedTuple):
         This sums over sites where the weights have a site axis. NumPy in, NumPy out; JAX arrays may
         be traced.
         """
-        xp: Any = np if isinstance(perms, np.ndarray) else jnp
+        xp = perms.__array_namespace__()
         axes = tuple(range(-self.rows.ndim, 0))
         used = (perms[..., :, None] == xp.arange(self.cols.shape[-1])).any(axis=-2)
         rows = xp.where(perms < 0, xp.asarray(self.rows), 0.0).sum(axis=axes)
         return rows + xp.where(used, 0.0, xp.asarray(self.cols)).sum(axis=axes)
 
 
-def unmatched_weights(
-    rows: Any, cols: Any, shape: tuple[int, int], num_sites: int = 1
-) -> UnmatchedWeights:
+def unmatched_weights(rows: Any, cols: Any, shape: tuple[int, int]) -> UnmatchedWeights:
     """Fill in by the rule the weights of staying unmatched that are None.
 
     Args:
         rows: (n,) or (S, n) log weights of unmatched rows, or None.
         cols: (m,) or (S, m) log weights of unused columns, or None.
         shape: (n, m).
-        num_sites: If more than one, weights get a leading axis of this size.
 
     Returns:
         Both weights, of the same number of axes.
@@ -76,9 +71,11 @@ def unmatched_weights(
     free_cols = m > n or rows is not None
     rows = np.full(n, 0.0 if n > m else -np.inf) if rows is None else rows
     cols = np.full(m, 0.0 if free_cols else -np.inf) if cols is None else cols
-    sites = (num_sites,) if num_sites > 1 else max(rows.shape[:-1], cols.shape[:-1], key=len)
-    xp: Any = jnp if isinstance(rows, jax.Array) or isinstance(cols, jax.Array) else np
-    return UnmatchedWeights(xp.broadcast_to(rows, (*sites, n)), xp.broadcast_to(cols, (*sites, m)))
+    sites = max(rows.shape[:-1], cols.shape[:-1], key=len)
+    return UnmatchedWeights(
+        rows.__array_namespace__().broadcast_to(rows, (*sites, n)),
+        cols.__array_namespace__().broadcast_to(cols, (*sites, m)),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +267,7 @@ def random_matchings(num: int, problem: "Problem", rng: np.random.Generator) -> 
     """
     if not problem.is_partial:
         mask = None if problem.mask is None else np.asarray(problem.mask)
-        return random_assignments(num, (*problem.site_axes, *problem.shape), mask, rng)
+        return random_assignments(num, problem.layout.table_shape, mask, rng)
     allowed = np.isfinite(grounded(problem))
     tables = np.where(allowed, rng.gumbel(size=(num, *allowed.shape)), -np.inf)
     tables[..., -1, -1] = 0.0
@@ -289,6 +286,9 @@ def random_assignments(
         mask: Booleans of that shape or of (n, m), or None.
         rng: The source of randomness.
     """
+    # Only now: this loads JAX, which the exact engine does without.
+    from permvi import assignment
+
     scores = rng.gumbel(size=(num, *shape))
     return np.asarray(assignment.solve(scores, mask, backend="host"), dtype=np.int64)
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from permvi.inference.dynamics.regression import Observe, Scales, SharedRegression
-from permvi.models.protocol import optional
 from permvi.problem.prepare import Prepared
 
 LATENT = "W"
@@ -39,7 +38,7 @@ def dynamics_of(prepared: Prepared, method: str) -> Dynamics:
     Raises:
         ValueError: The model has no shared dynamics.
     """
-    hook = optional(prepared.model, "shared_regression")
+    hook = getattr(prepared.model, "shared_regression", None)
     if hook is None:
         raise ValueError(
             f"model must have shared dynamics for method {method!r}, e.g. a "
@@ -59,7 +58,7 @@ def unknown_rows(prepared: Prepared, problem: SharedRegression) -> np.ndarray:
     """Return (n,) or (J, n) booleans, True for recorded rows whose label is not known."""
     recorded = problem.recorded[:, : prepared.model.shape[0]]
     recorded = recorded[0] if prepared.model.num_sites == 1 else recorded
-    known = optional(prepared.model, "known")
+    known = getattr(prepared.model, "known", None)
     return recorded if known is None else recorded & (np.asarray(known) < 0)
 
 

@@ -11,7 +11,7 @@ from permvi.inference.exact import ExactResult, k_best, solve_exact
 from permvi.inference.exact.enumeration import TabularSolution, list_matchings
 from permvi.inference.exact.solve import Method
 from permvi.posterior.laws import Summary, register_law
-from permvi.posterior.sites import Layout, narrow
+from permvi.problem.sites import Layout, narrow
 from permvi.problem.unmatched import build_weights
 
 _OPTIONAL = ("mask", "known", "row_unmatched", "col_unmatched")
@@ -65,6 +65,11 @@ class ExactLaw:
             ValueError: The arguments are wrong, no matching is feasible, or a block is too large.
         """
         return solve_exact(**self._problem(), method=self._method, max_size=self._max_size)
+
+    def solved(self) -> Self:
+        """Solve now, so that what cannot be solved is refused here, and return the law."""
+        self.result  # noqa: B018 (a cached property)
+        return self
 
     @property
     def entropy(self) -> float:

@@ -14,12 +14,11 @@ from permvi.inference.exact.enumeration import MAX_MATCHINGS, count_bound, list_
 from permvi.inference.exact.laws import ExactLaw, TabularLaw
 from permvi.inference.exact.subset_dp import cost_estimate
 from permvi.inference.method import Context, Method, MethodInfo
-from permvi.models.protocol import latents_of
 from permvi.posterior import DrawsLaw, Posterior, diagnose
-from permvi.posterior.sites import Layout
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared
 from permvi.problem.problem import Problem
+from permvi.problem.sites import Layout
 from permvi.problem.unmatched import LogWeights, grounded, tables_by_site
 
 _MAX_SIZE = 22
@@ -41,11 +40,12 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         ValueError: The problem is too large, or nothing is feasible.
     """
     max_size = context.options.get("max_size", _MAX_SIZE)
-    latents = latents_of(prepared.model)
+    latents = prepared.problem.latents
     if latents:
         return _with_latent(prepared, context, latents, max_size)
     if prepared.linear is not None:
-        return Posterior.from_exact(ExactLaw(**prepared.linear.arguments(), max_size=max_size))
+        law = ExactLaw(**prepared.linear.arguments(), max_size=max_size)
+        return Posterior.from_exact(law.solved())
     perms = list_all(prepared.problem)
     values = log_densities(prepared.problem, perms)
     return tabulated(prepared, perms, values, num_evaluations=len(perms))
@@ -53,14 +53,14 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 def affordable(prepared: Prepared) -> bool:
     """Whether "auto" should compute exactly: within seconds and a gigabyte, by estimates."""
-    latents = latents_of(prepared.model)
+    latents = prepared.problem.latents
     budget = 1.0 / _GRID_SIZE if latents else 1.0
     if latents and quadrature.refusal(latents) is not None:
         return False
     linear = prepared.linear
     if latents and hasattr(prepared.model, "pair_scores"):
         linear = prepared.linear_with(
-            np.zeros((*prepared.problem.site_axes, *prepared.model.shape))
+            np.zeros(Layout(prepared.model.num_sites, *prepared.model.shape).table_shape)
         )
     if linear is not None:
         return _programme_is_affordable(linear.arguments(), prepared.problem.num_sites, budget)

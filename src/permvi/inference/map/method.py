@@ -22,7 +22,6 @@ from permvi.inference.map import (
 )
 from permvi.inference.method import Context, Method, MethodInfo
 from permvi.inference.verdict.audit import audited
-from permvi.models.protocol import optional
 from permvi.posterior import Diagnostics, Posterior
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared
@@ -90,11 +89,11 @@ def _search(
 
 def quadratic_of(prepared: Prepared) -> Quadratic | None:
     """Return the quadratic form of the reduced problem with prior scores, if the model has one."""
-    found = optional(prepared.model, "quadratic")
+    found = getattr(prepared.model, "quadratic", None)
     if found is None or prepared.problem.num_sites > 1:
         return None
     A, B, C = (np.asarray(part, dtype=np.float64) for part in found)
-    prior = optional(prepared.model, "prior_scores")
+    prior = getattr(prepared.model, "prior_scores", None)
     whole = Quadratic(A, B, C if prior is None else C + np.asarray(prior))
     reduction = prepared.reduction
     if reduction is None:

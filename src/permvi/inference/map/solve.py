@@ -71,7 +71,7 @@ def solve_density(
     """
     options = options or MapOptions()
     rng = rng or np.random.default_rng(0)
-    shape = (*problem.site_axes, *problem.shape)
+    shape = problem.layout.table_shape
     mask = None if problem.mask is None else np.asarray(problem.mask)
     budget = options.max_evaluations or _MAX_EVALUATIONS[problem.traceable]
     given = [] if starts is None else [starts]

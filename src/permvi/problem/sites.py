@@ -42,6 +42,11 @@ class Layout:
         return (*self.site_axes, self.num_rows)
 
     @property
+    def table_shape(self) -> tuple[int, ...]:
+        """The shape of a table of pairs: (n, m), or (sites, n, m)."""
+        return (*self.site_axes, self.num_rows, self.num_cols)
+
+    @property
     def joined_shape(self) -> tuple[int, int]:
         """The numbers of rows and columns of all sites together."""
         return self.num_sites * self.num_rows, self.num_sites * self.num_cols
