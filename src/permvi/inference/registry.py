@@ -1,4 +1,4 @@
-"""The methods by name, and the room of each; rooms are loaded when they are asked for."""
+"""The methods by name. The module of a method is loaded when it is first needed."""
 
 import importlib
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 
-# The module below `permvi.inference` whose METHODS describe a method.
-_ROOMS = {
+# The module in `permvi.inference` whose METHODS describe a method.
+_MODULES = {
     "exact": "exact.method",
     "stick_breaking": "vi.method",
     "rounding": "vi.method",
@@ -36,8 +36,8 @@ _ROOMS = {
     "convex": "convex.method",
     "collapsed": "dynamics.methods",
 }
-# Models with one of these hooks have engines of their own for some of the methods.
-_ROOMS_OF_MODELS = {"shared_regression": "dynamics.methods"}
+# Models with one of these hooks have their own versions of some methods.
+_MODULES_OF_MODELS = {"shared_regression": "dynamics.methods"}
 
 
 class MethodTable(list["MethodInfo"]):
@@ -60,21 +60,16 @@ def _cell(value: str | bool) -> str:  # noqa: FBT001 (a cell holds what its colu
 
 def methods() -> MethodTable:
     """Return a table of the methods that ``fit`` takes by name, beside "auto"."""
-    return MethodTable(method(name).info for name in _ROOMS)
+    return MethodTable(method(name).info for name in _MODULES)
 
 
 def names() -> list[str]:
     """Return the names that ``fit`` takes, "auto" included."""
-    return [AUTO, *_ROOMS]
+    return [AUTO, *_MODULES]
 
 
 def check_method(name: str) -> str:
-    """Return ``name`` if there is such a method; else suggest the nearest one.
-
-    Raises:
-        ValueError: There is no method of this name.
-        TypeError: It is not a string.
-    """
+    """Return ``name`` if there is such a method; else raise and suggest the nearest one."""
     if not isinstance(name, str):
         raise TypeError(f"method must be a name, got {name!r:.60}.")
     return one_of("method", name, names())
@@ -82,20 +77,18 @@ def check_method(name: str) -> str:
 
 def method(name: str, model: Any = None) -> "Method":
     """Load the method of this name, or its variant for a kind of model."""
-    for hook, room in _ROOMS_OF_MODELS.items():
-        if getattr(model, hook, None) is not None:
-            variants = _load(room)
-            if name in variants:
-                return variants[name]
-    return _load(_ROOMS[name])[name]
+    for hook, module in _MODULES_OF_MODELS.items():
+        if getattr(model, hook, None) is not None and name in (variants := _load(module)):
+            return variants[name]
+    return _load(_MODULES[name])[name]
 
 
 def check_options(chosen: "Method", given: Iterable[str]) -> None:
-    """Refuse options that a method does not have, and suggest the nearest one."""
+    """Raise for options that a method does not have, and suggest the nearest one."""
     for option in given:
         one_of(f"options of method {chosen.info.name!r}", option, chosen.options)
 
 
-def _load(room: str) -> "dict[str, Method]":
-    found: dict[str, Method] = importlib.import_module(f"permvi.inference.{room}").METHODS
+def _load(module: str) -> "dict[str, Method]":
+    found: dict[str, Method] = importlib.import_module(f"permvi.inference.{module}").METHODS
     return found
