@@ -107,7 +107,7 @@ def test_large_blocks_are_refused_with_an_estimate(rng):
     assert one_sentence(message)
     with pytest.raises(ValueError, match=r"block of 60 by 61 .* years; use an approximate method"):
         solve_exact(rng.normal(size=(60, 61)))
-    with pytest.raises(ValueError, match=r"1100 by 1100 .* more memory and time than there is; us"):
+    with pytest.raises(ValueError, match=r"1100 by 1100 .* than any computer has; use"):
         solve_exact(np.zeros((1100, 1100)))
     with pytest.raises(ValueError, match=r"block of 9 by 12 .* pass max_size=9"):
         solve_exact(rng.normal(size=(9, 12)), row_unmatched=0.0, method="dp", max_size=8)
@@ -117,7 +117,9 @@ def test_large_blocks_are_refused_with_an_estimate(rng):
 def test_other_limits():
     with pytest.raises(ValueError, match="max_size must be at most 24, got 25"):
         solve_exact(ZEROS, max_size=25)
-    with pytest.raises(ValueError, match="method must be one of auto, dp, enumeration, got 'no'"):
+    with pytest.raises(
+        ValueError, match="method must be one of 'auto', 'dp', 'enumeration', got 'no'"
+    ):
         solve_exact(ZEROS, method="no")
     with pytest.raises(ValueError, match=r"enumeration takes at most 2,000,000 .* 10 rows and 10"):
         solve_exact(np.zeros((10, 10)), method="enumeration")
@@ -142,7 +144,7 @@ def test_bad_densities_are_refused(density, match):
 def test_enumeration_limits():
     with pytest.raises(ValueError, match=r"10 rows and 10 columns with up to 3.63e\+06"):
         enumerate_log_density(lambda perms: np.zeros(len(perms)), 10)
-    with pytest.raises(ValueError, match="coded in 62 bits, got 1000 and 2"):
+    with pytest.raises(ValueError, match="fit into 62 bits, got 1000 and 2"):
         enumerate_log_density(lambda perms: np.zeros(len(perms)), 1000, 2)
     with pytest.raises(ValueError, match="must leave a feasible matching, got none"):
         enumerate_log_density(

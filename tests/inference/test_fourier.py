@@ -110,7 +110,9 @@ def test_the_convolution_theorem(rng):
 
 
 def test_tables_of_other_sizes_are_refused():
-    with pytest.raises(ValueError, match="values must be those of all n! permutations"):
+    with pytest.raises(
+        ValueError, match="values must have one entry for each of the n! permutations"
+    ):
         transform(np.ones(10))
 
 

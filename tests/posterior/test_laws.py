@@ -160,7 +160,7 @@ def test_laws_survive_arrays_and_pickle(law, rng):
         (lambda: TabularLaw([[0, 1], [1, 0]], [0.0], 2), "perms must have shape"),
         (lambda: TabularLaw([[0, 1], [1, 0]], [np.nan, 0.0], 2), "log_weights must be"),
         (lambda: TabularLaw([[0, 2]], [0.0], 2), "perms must hold columns 0 to 1 or -1, got 2"),
-        (lambda: TabularLaw(np.zeros((1, 40, 2), int), [0.0], 2), "codable in 62 bits"),
+        (lambda: TabularLaw(np.zeros((1, 40, 2), int), [0.0], 2), "fit into 62 bits"),
         (lambda: DrawsLaw([0, 1]), "draws must be integers of shape"),
         (lambda: DrawsLaw([[0.0, 1.0]]), "draws must be integers of shape"),
         (lambda: DrawsLaw([[0, 1]], [0.0, 1.0]), "log_weights must have one entry for each of 1"),

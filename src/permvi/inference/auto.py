@@ -1,4 +1,4 @@
-"""Method "auto": exact where that is affordable, else the best general method there is."""
+"""Method "auto": exact if that is affordable, else the best approximate method for the model."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,12 +9,12 @@ from permvi.problem.prepare import Prepared
 
 # The cost of a draw of a row-by-row family grows with the cube of the number of rows.
 _MAX_SEQUENTIAL = 64
-# Beyond this, even asking whether a table splits into affordable blocks takes its time.
+# Beyond this size, even splitting a table into blocks is slow.
 _MAX_EXACT = 500
 
 
 class Choice(NamedTuple):
-    """A method, and the options that it should have unless the user gives others."""
+    """A method and its default options."""
 
     name: str
     options: Mapping[str, Any]
@@ -23,14 +23,11 @@ class Choice(NamedTuple):
 def choose(prepared: Prepared) -> Choice:
     """Choose the method for a model.
 
-    Exact where that takes seconds. Beyond that the method that the model suggests (its
-    ``auto_method``), if it suggests one; families with exact probabilities up to 64 items; the
-    sparse method where most pairs are forbidden (it is exact in small blocks, too); relaxed
-    families; or chains where the density is not known between permutations or items may stay
-    unmatched. Other latents take a relaxed family.
-
-    Raises:
-        ValueError: There is none.
+    The first that applies: "sparse" if there are more than 500 items and most pairs are forbidden;
+    "exact" if it takes seconds; the model's own ``auto_method``; "sparse" if most pairs are
+    forbidden; "rounding" for other latents; "sequential" up to 64 items; "rounding"; or "mcmc" if
+    the density is not known between permutations or items may stay unmatched. Raise ``ValueError``
+    if no method supports the model.
     """
     problem = prepared.problem
     few_candidates = sparse.suits(prepared)
@@ -48,7 +45,7 @@ def choose(prepared: Prepared) -> Choice:
         if not relaxed:
             raise ValueError(
                 "model must be a JAX function of matrices if it has other latents, got one of "
-                f"shape {problem.shape} that is not; no method takes it yet."
+                f"shape {problem.shape} that is not; no method supports it yet."
             )
         return Choice("rounding", {})
     if problem.num_sites * max(problem.shape) <= _MAX_SEQUENTIAL:

@@ -18,22 +18,22 @@ from permvi.inference.vi.options import VIOptions
 
 
 class AutoPermutation(AutoGuide):
-    """Relaxed permutations for permutation-valued sites, normals for all others.
+    """A guide with relaxed permutations for permutation-valued sites and normals for all others.
 
-    Permutation-valued are the latent sites whose prior is `permvi.distributions.PermutationPrior`
-    and, with stick-breaking, those whose support is `permvi.distributions.birkhoff`. In the model
-    their values are real matrices. The others are treated by NumPyro's ``AutoNormal``. Samples
-    carry psi along, so that SVI never inverts a relaxed matrix.
+    Permutation-valued sites are latent sites with the prior `permvi.distributions.PermutationPrior`
+    and, with stick-breaking, those with the support `permvi.distributions.birkhoff`. In the model
+    their values are real matrices. NumPyro's ``AutoNormal`` handles the other sites. Samples carry
+    psi along, so that SVI never inverts a relaxed matrix.
 
     Args:
-        model: A NumPyro model; it may have plates.
-        family: "rounding", or "stick_breaking", which refuses masks.
-        temperature: Of the relaxation; at most 1 for rounding. The default is the one that
-            `VIOptions.calibrated` has for the family.
-        scale_bounds: Bounds of the noise sd, by default likewise.
+        model: A NumPyro model, which may have plates.
+        family: "rounding", or "stick_breaking", which does not support masks.
+        temperature: The temperature of the relaxation, at most 1 for rounding. By default that of
+            `VIOptions.calibrated` for the family.
+        scale_bounds: Bounds of the noise sd. By default those of `VIOptions.calibrated`.
         start_spread: Standard deviation of the random start around the matrix of equal entries.
-        prefix: Comes into the names of all parameters.
-        init_loc_fn: Where the other latents start, as in NumPyro.
+        prefix: A prefix for the names of all parameters.
+        init_loc_fn: The start of the other latents, as in NumPyro.
         create_plates: As in NumPyro.
 
     Example:
@@ -62,18 +62,16 @@ class AutoPermutation(AutoGuide):
         create_plates: Any = None,
     ) -> None:
         _checks.one_of("family", family, FAMILIES)
-        options = VIOptions.calibrated(family)
         given = {"temperature": temperature, "scale_bounds": scale_bounds}
         given = {name: value for name, value in given.items() if value is not None}
-        options = options.replace(start_spread=start_spread, **given)
+        options = VIOptions.calibrated(family).replace(start_spread=start_spread, **given)
         options.check_family(family)
-        self._family = family
-        self._options = options
+        self._family, self._options = family, options
         self._parts: AutoGuideList | None = None
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Sample all latent sites; parameters are created on the first call, as in NumPyro."""
+        """Sample all latent sites; the first call creates the parameters, as in NumPyro."""
         if self._parts is None:
             self._parts = self._compose(*args, **kwargs)
         result: dict[str, Any] = self._parts(*args, **kwargs)
@@ -87,14 +85,10 @@ class AutoPermutation(AutoGuide):
         sample_shape: tuple[int, ...] = (),
         **kwargs: Any,
     ) -> dict[str, jax.Array]:
-        """Draws of all latents: integers (..., n) for permutation sites, values for the others.
+        """Draw all latents: integers (..., n) for permutation sites, values for the others.
 
-        Args:
-            rng_key: A JAX random key.
-            params: What ``SVI.get_params`` or ``SVI.run`` returns.
-            *args: Arguments of the model.
-            sample_shape: Comes in front of all shapes.
-            **kwargs: Arguments of the model.
+        ``params`` are those of ``SVI.get_params`` or ``SVI.run``; ``args`` and ``kwargs`` are
+        arguments of the model. Draws have ``sample_shape`` in front.
         """
         if self._parts is None:
             raise ValueError("sample_posterior needs a fitted guide, got one that was never run.")
@@ -105,7 +99,7 @@ class AutoPermutation(AutoGuide):
         return result
 
     def _compose(self, *args: Any, **kwargs: Any) -> AutoGuideList:
-        """Find the permutation sites and give every kind of site its guide."""
+        """Find the permutation sites and compose the guides of both kinds of sites."""
         with handlers.block():
             model = handlers.seed(self.model, numpyro.prng_key())
             trace = handlers.trace(model).get_trace(*args, **kwargs)
@@ -120,11 +114,8 @@ class AutoPermutation(AutoGuide):
                 "model must have a latent site with a PermutationPrior for AutoPermutation, got "
                 f"the latent sites {sorted(latent)}."
             )
-        shared = {
-            "prefix": self.prefix,
-            "init_loc_fn": self.init_loc_fn,
-            "create_plates": self.create_plates,
-        }
+        names = ("prefix", "init_loc_fn", "create_plates")
+        shared = {name: getattr(self, name) for name in names}
         parts = AutoGuideList(self.model, **shared)
         exposed = handlers.block(self.model, hide_fn=_all_but(found))
         parts.append(_PermutationSites(exposed, self._family, self._options, **shared))
@@ -138,8 +129,7 @@ class _PermutationSites(AutoGuide):
     """The guide of a model all of whose latent sites are permutation-valued."""
 
     def __init__(self, model: Any, family: str, options: VIOptions, **shared: Any) -> None:
-        self._family = family
-        self._options = options
+        self._family, self._options = family, options
         super().__init__(model, **shared)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -164,14 +154,9 @@ class _PermutationSites(AutoGuide):
         return result
 
     def sample_posterior(
-        self,
-        rng_key: jax.Array,
-        params: dict[str, jax.Array],
-        *args: Any,
-        sample_shape: tuple[int, ...] = (),
-        **kwargs: Any,
+        self, rng_key: jax.Array, params: Any, *_: Any, sample_shape: Any = (), **__: Any
     ) -> dict[str, jax.Array]:
-        """Relaxed draws rounded to permutations, by name."""
+        """Return relaxed draws rounded to permutations, by site."""
         result = {}
         for index, (name, site) in enumerate(self._sites()):
             loc, scale = (params[self._name(name, kind)] for kind in ("loc", "scale"))
@@ -189,7 +174,7 @@ class _PermutationSites(AutoGuide):
         return f"{site}_{self.prefix}_{kind}"
 
     def _shape(self, site: Any) -> tuple[int, ...]:
-        """The shape of the parameters of one site, for all members of its plates."""
+        """Return the shape of the parameters of one site, including its plates."""
         n = site["fn"].event_shape[-1] - FAMILIES[self._family].num_missing
         batch = list(site["fn"].batch_shape)
         for frame in site["cond_indep_stack"]:
@@ -197,8 +182,7 @@ class _PermutationSites(AutoGuide):
         return (*batch, n, n)
 
     def _start(self, shape: tuple[int, ...]) -> Any:
-        spread = self._options.start_spread
-        return lambda key: spread * jax.random.normal(key, shape)
+        return lambda key: self._options.start_spread * jax.random.normal(key, shape)
 
     def _distribution(self, name: str, site: Any, loc: jax.Array, scale: jax.Array) -> Any:
         family: Family = FAMILIES[self._family]
@@ -206,7 +190,7 @@ class _PermutationSites(AutoGuide):
         if mask is not None and not family.masks:
             raise ValueError(
                 f"site {name!r} must have no mask for {self._family}, got one; "
-                "family='rounding' honours masks."
+                "family='rounding' supports masks."
             )
         if not isinstance(_prior(site["fn"]), VertexPrior) and not family.inside_polytope:
             raise ValueError(
@@ -217,7 +201,7 @@ class _PermutationSites(AutoGuide):
 
 
 def _prior(fn: Any) -> Any:
-    """The distribution beneath what plates and masks wrap around it."""
+    """Return the distribution inside the wrappers of plates and masks."""
     while not isinstance(fn, VertexPrior) and hasattr(fn, "base_dist") and fn.support != birkhoff:
         fn = fn.base_dist
     return fn
@@ -234,7 +218,7 @@ def _is_permutation(fn: Any) -> bool:
 
 
 def _all_but(exposed: set[str]) -> Any:
-    """A ``hide_fn``: plates and the exposed sites stay, all other sites are hidden."""
+    """Return a ``hide_fn`` that hides all sites but plates and the exposed ones."""
 
     def hide(site: Any) -> bool:
         return site["type"] in ("sample", "deterministic") and site["name"] not in exposed

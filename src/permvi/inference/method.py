@@ -1,4 +1,4 @@
-"""What a method of inference is: what it takes, its options, and how to run it."""
+"""The description of a method of inference: its requirements, its options, and how to run it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,9 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 class Context(NamedTuple):
-    """How to run a method.
+    """The name of the method to run, the user's seed, its options by name, and a callback.
 
-    Attributes:
-        method: The name of the method.
-        seed: The user's seed.
-        options: Settings by name, all of them known to the method.
-        progress: Called as ``progress(what, done, total)``.
+    All options are known to the method.
     """
 
     method: str
@@ -42,7 +38,7 @@ class Context(NamedTuple):
         return jax.random.key(self.seed)
 
     def step(self, done: int, total: int, *_: Any) -> None:
-        """Show how far an engine has come; engines call it as ``step(done, total, ...)``."""
+        """Show progress; engines call it as ``step(done, total, ...)``."""
         self.progress(self.method, done, total)
 
 
@@ -51,13 +47,13 @@ class MethodInfo:
     """A row of the table of methods.
 
     Attributes:
-        name: What to call it in ``fit(model, method=...)``.
-        needs: What it asks of a model.
-        gives: What it returns.
-        masks: Whether it honours masks; if not, it refuses them. Known pairs work with all methods.
+        name: The name for ``fit(model, method=...)``.
+        needs: The requirements on the model.
+        gives: What the method returns.
+        masks: Whether it supports masks; if not, it refuses them. Known pairs work in all methods.
         partial: Whether items may stay unmatched and labels unused, beyond a surplus.
         cost: How its cost grows.
-        reference: Where it comes from.
+        reference: The publications it comes from.
     """
 
     name: str
@@ -71,16 +67,16 @@ class MethodInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method of inference, as the room of the method describes it.
+    """A method of inference.
 
     Attributes:
-        info: What there is to know about it.
-        options: Names of its settings.
-        run: Computes the posterior of one prepared model.
-        run_many: Computes those of several models in one call, or returns None if they do not fit
-            into one; None for methods that have no such call.
-        latents: Whether it takes models with other latent variables.
-        sites: Whether it takes models with several permutations.
+        info: Its row in the table of methods.
+        options: The names of its options.
+        run: Computes the posterior of one prepared model, known pairs included.
+        run_many: Computes the posteriors of several models in one call, or returns None if they
+            cannot be joined. None if the method has no such call.
+        latents: Whether it accepts models with other latent variables.
+        sites: Whether it accepts models with several permutations.
         linear: Whether it needs scores.
         square: Whether it needs as many items as labels.
     """
@@ -95,45 +91,27 @@ class Method:
     square: bool = False
 
     def check(self, prepared: Prepared) -> None:
-        """Refuse a model that the method cannot treat, in one sentence and before any work.
-
-        Raises:
-            ValueError: The model has something that the method does not take.
-        """
-        name, problem = self.info.name, prepared.problem
-        n, m = problem.shape
-        if problem.mask is not None and not self.info.masks:
-            raise ValueError(
-                f"model must have no mask for method {name!r}, got one; pv.methods() says which "
-                "methods honour masks."
-            )
-        if problem.is_partial and not self.info.partial:
-            raise ValueError(
-                f"model must match every item for method {name!r}, got a partial matching problem; "
-                "pv.methods() says which methods take those."
-            )
-        if problem.latents and not self.latents:
-            raise ValueError(
-                f"model must have no other latents for method {name!r}, got "
-                f"{', '.join(map(repr, problem.latents))}; try method='rounding'."
-            )
-        if problem.num_sites > 1 and not self.sites:
-            raise ValueError(
-                f"model must have one site for method {name!r}, got {problem.num_sites}."
-            )
-        if n != m and self.square:
-            raise ValueError(
-                f"model must have as many items as labels for method {name!r}, got {n} and {m}."
-            )
-        if problem.scores is None and self.linear:
-            raise ValueError(
-                f"model must be linear (have scores) for method {name!r}, got a "
-                f"{type(prepared.model).__name__} that is not."
-            )
+        """Raise ``ValueError`` for a model that the method does not support."""
+        problem, info = prepared.problem, self.info
+        (n, m), latents = problem.shape, ", ".join(map(repr, problem.latents))
+        see = "pv.methods() lists the methods that support"
+        masked, partial = problem.mask is not None, f"a partial matching problem; {see} those"
+        others, model = f"{latents}; try method='rounding'", f"a {type(prepared.model).__name__}"
+        refusals = (
+            (masked and not info.masks, "have no mask", f"one; {see} masks"),
+            (problem.is_partial and not info.partial, "match every item", partial),
+            (latents and not self.latents, "have no other latents", others),
+            (problem.num_sites > 1 and not self.sites, "have one site", problem.num_sites),
+            (n != m and self.square, "have as many items as labels", f"{n} and {m}"),
+            (problem.scores is None and self.linear, "be linear", f"{model} without scores"),
+        )
+        for refused, expected, got in refusals:
+            if refused:
+                raise ValueError(f"model must {expected} for method {info.name!r}, got {got}.")
 
 
 def option_names(options: type) -> tuple[str, ...]:
-    """The names of the fields of a dataclass of options."""
+    """Return the names of the fields of a dataclass of options."""
     return tuple(field.name for field in dataclasses.fields(options))
 
 
@@ -141,14 +119,12 @@ Tree = TypeVar("Tree")
 
 
 def alike(trees: Sequence[Any]) -> bool:
-    """Whether pytrees have the same structure and leaves of the same shapes."""
-    leaves, structures = zip(*(jax.tree.flatten(tree) for tree in trees), strict=True)
-    shapes = [[np.shape(leaf) for leaf in part] for part in leaves]
-    return all(other == structures[0] for other in structures) and all(
-        other == shapes[0] for other in shapes
-    )
+    """Return whether pytrees have the same structure and leaves of the same shapes."""
+    flat = [jax.tree.flatten(tree) for tree in trees]
+    found = [(structure, [np.shape(leaf) for leaf in leaves]) for leaves, structure in flat]
+    return all(other == found[0] for other in found)
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """Stack pytrees that are `alike`, with an axis over them in front of every leaf."""
+    """Stack pytrees that are `alike` along a new first axis of every leaf."""
     return jax.tree.map(lambda *parts: np.stack([np.asarray(p) for p in parts]), *trees)

@@ -1,17 +1,20 @@
-r"""Perturb-and-MAP: the best matching under noisy scores, as a draw.
+r"""Method "perturb_and_map": the best matching under noisy scores, as a draw.
 
 .. math:: \hat x = \arg\max_x \sum_{ij} (S_{ij} + \tau\, \varepsilon_{ij})\, x_{ij}
 
 with independent noise on every pair (Papandreou and Yuille 2011; Li et al. 2013 for permutations).
-Noise on whole matchings, Gumbel of scale one, would make this an exact draw; noise on pairs does
-not, and two matchings that share pairs share their noise. A swap changes four pairs, so that Gumbel
-noise of scale one is too much: at :math:`\tau = 1 / \sqrt 2` the noise of a swap has the variance
-that two matchings alone would need.
+Gumbel noise of scale one on whole matchings would make this an exact draw. Noise on pairs does not:
+matchings that share pairs share noise, and the law of the draws is not the posterior and has no
+closed form. A swap changes four pairs, so Gumbel noise of scale one is too much: at
+:math:`\tau = 1 / \sqrt 2` the noise of a swap has the variance that two matchings alone would need.
 
-The scale can be calibrated: for fixed noise, the mean score of the draws falls as the scale grows,
-from that of the best matching to that of random ones, so one scale gives the draws the mean score
+The scale can be calibrated. For fixed noise, the mean score of the draws falls with the scale from
+that of the best matching to that of random ones, so one scale gives the draws the mean score
 :math:`E_p[\langle S, x \rangle] = \partial_\beta \log Z(\beta)|_{\beta = 1}` of the posterior, the
 moment that maximum likelihood would match. Sequential importance sampling estimates it.
+
+Draws are independent and always feasible. Use the method for quick, diverse draws of large linear
+problems if exactness does not matter. Log densities are evaluated only for the verdict.
 """
 
 from typing import Any, Literal, NamedTuple, get_args
@@ -31,22 +34,16 @@ from permvi.problem.problem import Problem
 
 Noise = Literal["gumbel", "gaussian"]
 
-# Draws by which the scale is calibrated, at most, and where it is looked for.
+# The number of draws for the calibration of the scale, and the range of the search.
 _CALIBRATION_DRAWS = 1000
 _SCALES = (0.02, 5.0)
 _BISECTIONS = 12
-# Numbers that are perturbed at once, at most.
+# The largest number of scores to perturb at once.
 _AT_ONCE = 1 << 22
 
 
 class Calibrated(NamedTuple):
-    """A noise scale at which draws have the posterior's mean score.
-
-    Attributes:
-        scale: The scale.
-        mean_score: Of the draws at this scale.
-        target_score: The posterior's, as estimated.
-    """
+    """A noise scale, the mean score of draws at it, and the estimated one of the posterior."""
 
     scale: float
     mean_score: float
@@ -61,15 +58,15 @@ def draw_perturbed(
     noise: Noise = "gumbel",
     scale: float = 1.0,
 ) -> np.ndarray:
-    """Independent draws by perturb-and-MAP, in batches of assignments: O(n^3) each.
+    """Return independent draws by perturb-and-MAP, O(n^3) each.
 
     Args:
-        scores: (n, m) or (S, n, m).
+        scores: (n, m) or (S, n, m) scores.
         mask: Booleans of that shape, True where allowed, or None.
-        num: How many.
-        rng: The source of randomness: the same one gives the same noise at every scale.
-        noise: "gumbel" or "gaussian", both of unit scale before ``scale`` multiplies it.
-        scale: At least 0.
+        num: The number of draws.
+        rng: The source of randomness. The same state gives the same noise at every scale.
+        noise: "gumbel" or "gaussian", of unit scale.
+        scale: The factor of the noise, at least 0.
 
     Returns:
         (num, n) or (num, S, n) matchings, -1 for the rows of a surplus.
@@ -85,7 +82,7 @@ def draw_perturbed(
 
 
 def total_scores(scores: np.ndarray, perms: np.ndarray) -> np.ndarray:
-    """``sum(scores * X)`` of matchings (num, n) or (num, S, n) -> (num,)."""
+    """Return ``sum(scores * X)`` of matchings: (num, n) or (num, S, n) -> (num,)."""
     taken = np.take_along_axis(scores[None], np.maximum(perms, 0)[..., None], axis=-1)[..., 0]
     return np.where(perms >= 0, taken, 0.0).reshape(len(perms), -1).sum(axis=1)
 
@@ -93,19 +90,15 @@ def total_scores(scores: np.ndarray, perms: np.ndarray) -> np.ndarray:
 def calibrate_scale(
     problem: Problem, rng_key: jax.Array, rng: np.random.Generator, noise: Noise = "gumbel"
 ) -> Calibrated:
-    """The noise scale that gives draws the posterior's mean score, by bisection.
+    """Find the noise scale that gives draws the posterior's mean score, by bisection.
 
-    No log density is evaluated: importance weights of a linear problem come from its scores.
-
-    Args:
-        problem: A linear one, in which everything must match beyond a surplus.
-        rng_key: For importance sampling.
-        rng: For the noise.
-        noise: As for `draw_perturbed`.
+    The problem is linear, and only a surplus may stay unmatched. Importance weights come from its
+    scores, so no log density is evaluated. ``rng_key`` is for importance sampling, ``rng`` for the
+    noise.
     """
-    scores = np.asarray(problem.scores, np.float64)
+    scores = problem.host_scores
     mask = None if problem.mask is None else np.asarray(problem.mask)
-    # Scores of forbidden pairs may be anything.
+    # Scores of forbidden pairs may have any value.
     finite = scores if mask is None else np.where(mask, scores, 0.0)
 
     def log_weights(choices: np.ndarray) -> np.ndarray:
@@ -124,10 +117,8 @@ def calibrate_scale(
     low, high = np.log(_SCALES)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        if score_at(float(np.exp(middle))) > target:
-            low = middle
-        else:
-            high = middle
+        too_high = score_at(float(np.exp(middle))) > target
+        low, high = (middle, high) if too_high else (low, middle)
     scale = float(np.exp((low + high) / 2))
     return Calibrated(scale, score_at(scale), target)
 
@@ -143,7 +134,6 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     "calibrated" (default), which gives the draws the posterior's mean score; ``num_draws``. The
     scale is ``diagnostics.extras["scale"]``.
     """
-    scores = prepared.problem.host_scores
     options = context.options
     noise: Any = one_of("noise", options.get("noise", "gumbel"), get_args(Noise))
     num_draws = whole("num_draws", options.get("num_draws", _NUM_DRAWS))
@@ -159,7 +149,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         raise ValueError(f"scale must be positive or 'calibrated', got {scale!r:.60}.")
     extras["scale"] = np.array(scale)
     mask = None if problem.mask is None else np.asarray(problem.mask)
-    reduced = draw_perturbed(scores, mask, num_draws, rng, noise, float(scale))
+    reduced = draw_perturbed(problem.host_scores, mask, num_draws, rng, noise, float(scale))
     posterior = Posterior.from_draws(
         prepared.restore(reduced), shape=prepared.model.shape, num_evaluations=0
     )

@@ -1,15 +1,15 @@
-r"""Marginals of linear problems from draws, averaged over what two rows would do given the others.
+r"""Marginals of linear problems from draws, by conditional probabilities of two rows at a time.
 
-Where the log density is linear, the law of two rows i and k given all others is a small table: with
-weights g relative to columns that stay unmatched, and F what is free, their own columns and being
-unmatched included,
+If the log density is linear, the law of two rows i and k given all others is a small table. With
+weights g relative to those of unused columns, and F the choices open to them (free columns, their
+own columns, and staying unmatched),
 
 .. math:: P(x_i = a, x_k = b \mid \text{others}) \propto g_{ia} g_{kb}, \qquad
           a, b \in F,\ a \ne b \text{ unless both stay unmatched.}
 
 The mean of these conditional probabilities over draws has the expectation of the frequencies and
-less variance (Rao and Blackwell; Gelfand and Smith 1990), most of all where much is free. Each row
-is paired with others in turn, and what it does is averaged over them.
+less variance (Rao and Blackwell; Gelfand and Smith 1990), above all if many columns are free. Each
+row is paired with others in turn, and its conditional probabilities are averaged over them.
 """
 
 import dataclasses
@@ -22,20 +22,20 @@ from permvi.posterior import Posterior, normalise_marginals
 from permvi.problem.prepare import Prepared
 from permvi.problem.unmatched import tables_by_site
 
-# Cells of tables of conditional probabilities: in memory at a time, and in all.
+# The largest number of cells of conditional probabilities: in memory at a time, and in all.
 _CELLS_PER_CHUNK = 1 << 20
 _MAX_CELLS = 1 << 25
-# Log weight of matching a column that has to be matched, beyond all others.
+# The log weight of matching a column that has to be matched, larger than all others.
 _BINDING = 1e4
 
 
 class ConditionalMarginals(NamedTuple):
-    """Marginals whose rows and columns sum to one but for noise, and what that noise is.
+    """Marginals whose rows and columns sum to one up to noise, and their expected error.
 
     Attributes:
-        pairs: (n, m) or (S, n, m).
-        rows: (n,) or (S, n) probabilities of staying unmatched.
-        cols: (m,) or (S, m) likewise.
+        pairs: (n, m) or (S, n, m) probabilities of pairs.
+        rows: (n,) or (S, n) probabilities that rows stay unmatched.
+        cols: (m,) or (S, m) probabilities that columns stay unused.
         sampling_error_by_row: (n,) or (S, n) expected total variation, by the given variances.
     """
 
@@ -48,15 +48,15 @@ class ConditionalMarginals(NamedTuple):
 def conditional_marginals(
     tables: np.ndarray, perms: np.ndarray, shares: np.ndarray, variances: np.ndarray
 ) -> ConditionalMarginals:
-    """Marginals of a linear problem from weighted matchings.
+    """Return the marginals of a linear problem from weighted matchings.
 
-    Pairs are the mean of two estimates: by what two rows do, and by what two columns do.
+    Those of pairs are the mean of two estimates, from pairs of rows and from pairs of columns.
 
     Args:
         tables: (S, n+1, m+1) grounded log weights, see `permvi.problem.unmatched`.
         perms: (num, n) or (num, S, n) feasible matchings, -1 for unmatched.
         shares: (num,) their weights, with sum 1.
-        variances: (num,) what each contributes to the variance of weighted means, as in
+        variances: (num,) their contributions to the variance of weighted means, as in
             `permvi.inference.discrete.correction.Corrected`.
     """
     (n, m), num_sites = (size - 1 for size in tables.shape[1:]), len(tables)
@@ -72,7 +72,7 @@ def conditional_marginals(
 
 
 def _inverse(perms: np.ndarray, num_cols: int) -> np.ndarray:
-    """(num, n) columns of rows -> (num, m) rows of columns, -1 for unmatched."""
+    """Return the rows (num, m) of columns for the columns (num, n) of rows, -1 for unmatched."""
     holders = np.full((len(perms), num_cols + 1), -1)
     holders[np.arange(len(perms))[:, None], perms] = np.arange(perms.shape[1])
     return holders[:, :num_cols]
@@ -81,9 +81,10 @@ def _inverse(perms: np.ndarray, num_cols: int) -> np.ndarray:
 def _moments(
     table: np.ndarray, perms: np.ndarray, shares: np.ndarray, variances: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(n, m+1) marginals of one site and (n,) expected errors."""
+    """Return (n, m+1) marginals of one site and (n,) expected errors."""
     num, n = perms.shape
-    logs = _relative(table)
+    # Log weights (n, m+1) relative to those of unused columns.
+    logs = table[:-1] - np.where(np.isfinite(table[-1]), table[-1], -_BINDING)
     cells = n * table.shape[1]
     size = max(1, _CELLS_PER_CHUNK // cells)
     shifts = np.arange(1, min(n, 1 + max(1, _MAX_CELLS // (num * cells))))
@@ -99,14 +100,8 @@ def _moments(
     return first, np.sqrt(np.maximum(spread, 0.0) / (2 * np.pi)).sum(axis=-1)
 
 
-def _relative(table: np.ndarray) -> np.ndarray:
-    """(n, m+1) log weights of pairs and of unmatched rows, less those of unmatched columns."""
-    alone = np.where(np.isfinite(table[-1]), table[-1], -_BINDING)
-    return table[:-1] - alone
-
-
 def _conditionals(logs: np.ndarray, perms: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """(num, n, m+1) what each row does given all but itself and another, averaged over others."""
+    """Return (num, n, m+1) probabilities of each row given all but one other, averaged over it."""
     num, n = perms.shape
     m = logs.shape[1] - 1
     rows, draws = np.arange(n), np.arange(num)[:, None]
@@ -127,15 +122,15 @@ def _conditionals(logs: np.ndarray, perms: np.ndarray, shifts: np.ndarray) -> np
 
 
 def _softmax(values: np.ndarray) -> np.ndarray:
-    """Along the last axis, in which something is finite."""
+    """Return the softmax along the last axis, in which some entry is finite."""
     found = np.exp(values - values.max(axis=-1, keepdims=True))
     return found / found.sum(axis=-1, keepdims=True)
 
 
 def _logsumexp_without_each(values: np.ndarray) -> np.ndarray:
-    """(..., C) log-sum-exp without each entry; nothing is left out for the last, the ground.
+    """Return (..., C) log-sum-exp without each entry; for the last, the ground, of all entries.
 
-    Taking an entry out of the sum of all cancels if it is the largest: that one is summed afresh.
+    Subtracting the largest entry from the total would cancel, so the others are summed afresh.
     """
     largest = np.argmax(values, axis=-1)[..., None]
     rest = values.copy()
@@ -151,26 +146,23 @@ def _logsumexp_without_each(values: np.ndarray) -> np.ndarray:
 
 
 def _logsumexp(values: np.ndarray) -> np.ndarray:
-    """Along the last axis, -inf where nothing is finite; SciPy's takes twice as long."""
+    """Return log-sum-exp along the last axis, -inf if none is finite; SciPy is half as fast."""
     largest = np.maximum(values.max(axis=-1, keepdims=True), -sys.float_info.max)
     with np.errstate(divide="ignore"):
         return largest + np.log(np.exp(values - largest).sum(axis=-1, keepdims=True))
 
 
-# Draws times cells of the table: beyond, conditional probabilities take longer than most fits.
+# With more draws times cells, conditional probabilities take longer than most fits.
 _MAX_DRAWN_CELLS = 50_000_000
 
 
 def conditional(
     prepared: Prepared, draws: np.ndarray, shares: np.ndarray, variances: np.ndarray | None = None
 ) -> ConditionalMarginals | None:
-    """Marginals from conditional probabilities, or None where they gain little or cost too much.
+    """Return marginals from conditional probabilities, or None if they gain little or cost much.
 
-    Args:
-        prepared: The prepared.
-        draws: (num, n) or (num, S, n) matchings of the whole problem.
-        shares: (num,) their weights, with sum 1.
-        variances: As in `conditional_marginals`; zero if there is no use for the error.
+    ``draws`` are matchings of the whole problem. The other arguments are as in
+    `conditional_marginals`; leave out ``variances`` if the error is not needed.
     """
     if prepared.linear is None or not prepared.problem.is_partial:
         return None
@@ -182,7 +174,7 @@ def conditional(
 
 
 def with_marginals(posterior: Posterior, found: ConditionalMarginals | None) -> Posterior:
-    """The posterior with these marginals, if there are any."""
+    """Return the posterior with these marginals, if there are any."""
     if found is None:
         return posterior
     summed = normalise_marginals(found.pairs, found.rows, found.cols)

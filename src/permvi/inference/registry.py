@@ -1,4 +1,4 @@
-"""The methods by name, and the room of each; rooms are loaded when they are asked for."""
+"""The methods by name. The module of a method is loaded when it is first needed."""
 
 import importlib
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 
-# The module below `permvi.inference` whose METHODS describe a method.
-_ROOMS = {
+# The module in `permvi.inference` whose METHODS describe a method.
+_MODULES = {
     "exact": "exact.method",
     "stick_breaking": "vi.method",
     "rounding": "vi.method",
@@ -37,9 +37,9 @@ _ROOMS = {
     "collapsed": "dynamics.methods",
 }
 # The names that ``fit`` takes.
-NAMES = (AUTO, *_ROOMS)
+NAMES = (AUTO, *_MODULES)
 # Models with one of these hooks have engines of their own for some of the methods.
-_ROOMS_OF_MODELS = {"shared_regression": "dynamics.methods"}
+_MODULES_OF_MODELS = {"shared_regression": "dynamics.methods"}
 # Methods for one kind of model, and the hook that it has.
 _NEEDED_HOOKS = {"collapsed": "shared_regression"}
 
@@ -64,34 +64,32 @@ def _cell(value: str | bool) -> str:  # noqa: FBT001 (a cell holds what its colu
 
 def methods() -> MethodTable:
     """Return a table of the methods that ``fit`` takes by name, beside "auto"."""
-    return MethodTable(method(name).info for name in _ROOMS)
+    return MethodTable(method(name).info for name in _MODULES)
 
 
 def names_for(model: Any = None) -> list[str]:
     """Return the methods for a model, or the general ones: all but those for another kind."""
     return [
         name
-        for name in _ROOMS
+        for name in _MODULES
         if name not in _NEEDED_HOOKS or getattr(model, _NEEDED_HOOKS[name], None) is not None
     ]
 
 
 def method(name: str, model: Any = None) -> "Method":
     """Load the method of this name, or its variant for a kind of model."""
-    for hook, room in _ROOMS_OF_MODELS.items():
-        if getattr(model, hook, None) is not None:
-            variants = _load(room)
-            if name in variants:
-                return variants[name]
-    return _load(_ROOMS[name])[name]
+    for hook, module in _MODULES_OF_MODELS.items():
+        if getattr(model, hook, None) is not None and name in (variants := _load(module)):
+            return variants[name]
+    return _load(_MODULES[name])[name]
 
 
 def check_options(chosen: "Method", given: Iterable[str]) -> None:
-    """Refuse options that a method does not have, and suggest the nearest one."""
+    """Raise for options that a method does not have, and suggest the nearest one."""
     for option in given:
         one_of(f"options of method {chosen.info.name!r}", option, chosen.options)
 
 
-def _load(room: str) -> "dict[str, Method]":
-    found: dict[str, Method] = importlib.import_module(f"permvi.inference.{room}").METHODS
+def _load(module: str) -> "dict[str, Method]":
+    found: dict[str, Method] = importlib.import_module(f"permvi.inference.{module}").METHODS
     return found

@@ -263,16 +263,20 @@ def best_matchings(tables: np.ndarray) -> np.ndarray:
 def random_matchings(num: int, problem: "Problem", rng: np.random.Generator) -> np.ndarray:
     """Return (num, n) or (num, S, n) feasible matchings: the best ones under random weights.
 
-    Every feasible matching can occur, since each is the best under some weights.
+    Every feasible matching is the best under some weights, so all of them can come up.
     """
     if not problem.is_partial:
         mask = None if problem.mask is None else np.asarray(problem.mask)
         return random_assignments(num, problem.layout.table_shape, mask, rng)
-    allowed = np.isfinite(grounded(problem))
+    perms = random_feasible(num, np.isfinite(grounded(problem)), rng)
+    return perms[:, 0] if problem.num_sites == 1 else perms
+
+
+def random_feasible(num: int, allowed: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return (num, S, n) random matchings that grounded booleans (S, n+1, m+1) allow."""
     tables = np.where(allowed, rng.gumbel(size=(num, *allowed.shape)), -np.inf)
     tables[..., -1, -1] = 0.0
-    perms = best_matchings(tables)
-    return perms[:, 0] if problem.num_sites == 1 else perms
+    return best_matchings(tables)
 
 
 def random_assignments(

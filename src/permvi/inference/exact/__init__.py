@@ -1,4 +1,4 @@
-"""Exact inference over (partial) matchings, on the host in float64 whatever JAX computes in."""
+"""Exact inference over (partial) matchings, always in float64 on the host."""
 
 from permvi.inference.exact.murty import k_best as k_best
 from permvi.inference.exact.solve import ExactResult, solve_exact

@@ -1,9 +1,9 @@
 """Split a matching problem into independent blocks of reduced weights.
 
 An entry is in some feasible matching if and only if a cycle of the residual graph passes through
-it, i.e. if its two ends lie in one strongly connected component. What remains after dropping the
-other entries falls apart into connected components that know nothing of each other: log evidences
-and entropies add, marginals fill in, samples are drawn independently.
+it, that is, if its two ends lie in one strongly connected component. Dropping all other entries
+leaves connected components that are independent of each other. Their log evidences and entropies
+add up, and each has its own marginals and draws.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,9 @@ from permvi.problem.unmatched import LogWeights
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows and columns that interact with each other and with nothing else.
+    """An independent block: k rows, l columns, and their reduced log weights.
 
-    Attributes:
-        rows: (k,) the rows of the block.
-        cols: (l,) its columns.
-        table: (k+1, l+1) grounded log weights, reduced: at most 0, and 0 for the best matching.
+    ``table`` is grounded, (k+1, l+1). Its entries are at most 0, and 0 on the best matching.
     """
 
     rows: np.ndarray
@@ -33,13 +30,13 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
-    """A matching problem as its best matching and independent blocks around it.
+    """A matching problem as its best matching and independent blocks.
 
     Attributes:
-        best: (n,) the matching of largest weight; rows outside all blocks can do nothing else.
-        best_log_weight: its log weight in the problem's own units.
-        reduced: log weights relative to the best matching, -inf on entries in no feasible one.
-        blocks: where there is something left to choose.
+        best: (n,) the matching of largest weight. Rows outside all blocks have no other choice.
+        best_log_weight: Its log weight in the original problem.
+        reduced: Log weights relative to the best matching, -inf on entries in no feasible one.
+        blocks: The rows and columns that have a choice.
     """
 
     best: np.ndarray
@@ -49,10 +46,9 @@ class Decomposition:
 
 
 def decompose(weights: LogWeights) -> Decomposition:
-    """Find the best matching, drop what is in no feasible one, and split.
+    """Find the best matching, drop entries that are in no feasible one, and split.
 
-    Raises:
-        ValueError: No matching is feasible.
+    Raise ``ValueError`` if no matching is feasible.
     """
     table = weights.table
     best = best_matching(table)
@@ -69,7 +65,7 @@ def decompose(weights: LogWeights) -> Decomposition:
 def _split(table: np.ndarray) -> list[Block]:
     n, m = table.shape[0] - 1, table.shape[1] - 1
     allowed = np.isfinite(table)
-    # A row with one admissible choice is settled, and so is the column that it takes.
+    # A row with a single admissible choice is settled, as is the column that it takes.
     rows = np.flatnonzero(allowed[:n].sum(axis=1) > 1)
     cols = np.flatnonzero(allowed[:, :m].sum(axis=0) > 1)
     i, j = np.nonzero(allowed[np.ix_(rows, cols)])

@@ -1,4 +1,4 @@
-"""Exact inference by listing every matching: small problems, and any log density at all."""
+"""Exact inference by listing every matching, for small problems with any log density."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-# 9! permutations fit, 10! do not; nor do the partial matchings of 9 rows and 9 columns.
+# Enough for 9! permutations, but not for 10!, nor for the partial matchings of 9 rows and columns.
 MAX_MATCHINGS = 2_000_000
 
 
@@ -16,7 +16,7 @@ class TabularSolution:
 
     Attributes:
         matchings: (count, n) distinct matchings in lexicographic order, -1 for unmatched.
-        log_weights: (count,) log weights, -inf allowed.
+        log_weights: (count,) log weights, which may be -inf.
         num_cols: The number of columns m.
     """
 
@@ -32,11 +32,19 @@ class TabularSolution:
 
     @cached_property
     def probs(self) -> np.ndarray:
-        """(count,) the probability of each matching."""
+        """The probability of each matching, (count,)."""
         return np.exp(self.log_weights - self.log_total)
 
+    @property
+    def entropy(self) -> float:
+        """The entropy in nats."""
+        possible = self.probs > 0
+        log_probs = self.log_weights[possible] - self.log_total
+        # Rounding must not make the entropy of a certain matching negative.
+        return max(0.0, -float(self.probs[possible] @ log_probs))
+
     def marginals(self) -> np.ndarray:
-        """(n+1, m+1) grounded marginals; the last row and column are 'unmatched'."""
+        """Return grounded marginals (n+1, m+1); the last row and column mean "unmatched"."""
         n, m = self.matchings.shape[1], self.num_cols
         probs = self.probs
         table = np.zeros((n + 1, m + 1))
@@ -47,14 +55,14 @@ class TabularSolution:
         return table
 
     def draw(self, num: int, generator: np.random.Generator) -> np.ndarray:
-        """(num, n) independent draws."""
+        """Return independent draws, (num, n)."""
         cumulative = np.cumsum(self.probs)
         uniforms = generator.random(num) * cumulative[-1]
         return self.matchings[np.searchsorted(cumulative, uniforms, side="right")]
 
     def log_prob(self, matchings: np.ndarray) -> np.ndarray:
-        """(..., n) matchings -> (...) log probabilities, -inf for those not in the table."""
-        # Lexicographic order is the order of the matchings read as numbers in base m + 1.
+        """Return log probabilities (...) of matchings (..., n), -inf for those not listed."""
+        # Lexicographic order sorts the matchings as numbers in base m + 1.
         powers = (self.num_cols + 1) ** np.arange(self.matchings.shape[1])[::-1]
         codes, wanted = (self.matchings + 1) @ powers, (matchings + 1) @ powers
         place = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
@@ -63,35 +71,34 @@ class TabularSolution:
 
 
 def count_bound(allowed: np.ndarray) -> int:
-    """How many matchings a grounded (n+1, m+1) table can have at most, its mask left aside."""
+    """Return an upper bound, ignoring the mask, on the matchings of a boolean (n+1, m+1) table."""
     n, m = allowed.shape[0] - 1, allowed.shape[1] - 1
     fewest = max(np.count_nonzero(~allowed[:n, m]), np.count_nonzero(~allowed[n, :m]))
     return sum(math.comb(n, k) * math.perm(m, k) for k in range(fewest, min(n, m) + 1))
 
 
 def list_matchings(allowed: np.ndarray) -> np.ndarray:
-    """All matchings of a grounded boolean table in lexicographic order: (n+1, m+1) -> (count, n).
+    """List the matchings of a grounded boolean table lexicographically: (n+1, m+1) -> (count, n).
 
-    Raises:
-        ValueError: There may be more than ``MAX_MATCHINGS``.
+    Raise ``ValueError`` if there may be more than ``MAX_MATCHINGS``.
     """
     n, m = allowed.shape[0] - 1, allowed.shape[1] - 1
     bound = count_bound(allowed)
     if bound > MAX_MATCHINGS:
         raise ValueError(
-            f"enumeration takes at most {MAX_MATCHINGS:,} matchings (9 rows and columns where all "
+            f"enumeration takes at most {MAX_MATCHINGS:,} matchings (9 rows and columns if all "
             f"are matched), got {n} rows and {m} columns with up to {bound:.3g}."
         )
     required = np.flatnonzero(~allowed[n, :m])
     matchings = np.zeros((1, 0), dtype=np.int64)
     for i in range(n):
-        # The ground comes first, as -1.
+        # The ground, -1, comes first.
         options = np.flatnonzero(np.roll(allowed[i], 1)) - 1
         chosen = np.tile(options, len(matchings))[:, None]
         matchings = np.repeat(matchings, len(options), axis=0)
         possible = ((matchings != chosen) | (chosen < 0)).all(axis=1)
         matchings = np.concatenate([matchings, chosen], axis=1)[possible]
-        # Drop what can no longer give every required column a row.
+        # Drop matchings that can no longer give every required column a row.
         covered = np.isin(matchings, required).sum(axis=1)
         matchings = matchings[covered + (n - 1 - i) >= len(required)]
     return matchings

@@ -1,6 +1,6 @@
-"""Laws that are known exactly: linear models of any size that is affordable, and small tables."""
+"""Exact posteriors: of affordable linear models, and of models with few matchings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -14,24 +14,13 @@ from permvi.posterior.laws import Summary, register_law
 from permvi.problem.sites import Layout, narrow
 from permvi.problem.unmatched import build_weights
 
-_OPTIONAL = ("mask", "known", "row_unmatched", "col_unmatched")
-
 
 @register_law
 class ExactLaw:
-    """The exact posterior of a linear model, kept as its scores and solved when first needed.
+    """The exact posterior of a linear model, stored as its scores and solved when first needed.
 
-    The arguments are those of :func:`~permvi.inference.exact.solve_exact`; with several
-    (independent) permutations, ``scores`` has a leading site axis and the others may have one.
-
-    Args:
-        scores: (n, m) or (sites, n, m) log weights of pairs.
-        mask: (n, m), or with the site axis: the pairs that are allowed.
-        known: (n,), or with the site axis: known columns, -1 for unknown.
-        row_unmatched: Scalar, (n,), or with the site axis: log weights of unmatched rows.
-        col_unmatched: Scalar, (m,), or with the site axis: log weights of unmatched columns.
-        method: How to solve it: "auto", "dp" or "enumeration".
-        max_size: The largest block to take on.
+    The arguments are those of :func:`~permvi.inference.exact.solve_exact`. For several independent
+    permutations, ``scores`` is (sites, n, m), and the other arrays may have the site axis too.
     """
 
     kind: ClassVar[str] = "exact"
@@ -47,23 +36,16 @@ class ExactLaw:
         method: Method = "auto",
         max_size: int = 22,
     ) -> None:
-        given = (mask, known, row_unmatched, col_unmatched)
-        self._arrays = {"scores": np.array(scores)} | {
-            name: np.array(value)
-            for name, value in zip(_OPTIONAL, given, strict=True)
-            if value is not None
-        }
+        given = {"scores": scores, "mask": mask, "known": known}
+        given |= {"row_unmatched": row_unmatched, "col_unmatched": col_unmatched}
+        self._arrays = {name: np.array(v) for name, v in given.items() if v is not None}
         self._layout = Layout.of("scores", self._arrays["scores"].shape)
         self._method: Method = method
         self._max_size = max_size
 
     @cached_property
     def result(self) -> ExactResult:
-        """The solution, of all sites joined.
-
-        Raises:
-            ValueError: The arguments are wrong, no matching is feasible, or a block is too large.
-        """
+        """The solution of all sites together; see `solve_exact` for the errors it may raise."""
         return solve_exact(**self._problem(), method=self._method, max_size=self._max_size)
 
     def solved(self) -> Self:
@@ -73,11 +55,11 @@ class ExactLaw:
 
     @property
     def entropy(self) -> float:
-        """Entropy in nats."""
+        """The entropy in nats."""
         return self.result.entropy
 
     def summary(self) -> Summary:
-        """Marginals, mode and evidence."""
+        """Return marginals, mode and evidence."""
         result, layout = self.result, self._layout
         return Summary(
             marginals=layout.split_table(result.marginals),
@@ -88,63 +70,62 @@ class ExactLaw:
         )
 
     def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """Exact independent draws."""
+        """Return exact independent draws."""
         return self._layout.split(self.result.sample(num, rng))
 
     def log_prob(self, perms: np.ndarray) -> np.ndarray:
-        """Exact log probabilities, -inf for what is not allowed."""
+        """Return exact log probabilities, -inf for matchings that are not allowed."""
         return self.result.log_prob(self._layout.join(perms))
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k most probable matchings by Murty's algorithm."""
+        """Return the k most probable matchings and their probabilities, by Murty's algorithm."""
         joined, log_weights = k_best(k=k, **self._problem())
         return self._layout.split(joined), np.exp(log_weights - self.result.log_evidence)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The problem; its solution is computed anew after loading."""
+        """Return the problem as arrays; it is solved again after loading."""
         options = {"method": np.array(self._method), "max_size": np.array(self._max_size)}
         return self._arrays | options
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The law that ``to_arrays`` described."""
+        """Rebuild the law from ``to_arrays``."""
         problem: dict[str, Any] = dict(arrays)
         problem["method"] = str(arrays["method"])
         problem["max_size"] = int(arrays["max_size"])
         return cls(**problem)
 
     def __getstate__(self) -> dict[str, object]:
-        # The solution holds closures, which cannot be pickled, and can be had again.
+        # The solution holds closures, which cannot be pickled; it can be computed again.
         return {name: value for name, value in self.__dict__.items() if name != "result"}
 
     def _problem(self) -> dict[str, Any]:
-        """The arguments of the exact engine, all sites joined."""
+        """Return the arguments of ``solve_exact`` for all sites together."""
         layout = self._layout
         if layout.num_sites == 1:
             return dict(self._arrays)
         n, m = layout.num_rows, layout.num_cols
-        problem = {"scores": layout.join_tables(self._arrays["scores"], fill=-np.inf)}
-        shapes = {"mask": (n, m), "known": (n,), "row_unmatched": (n,), "col_unmatched": (m,)}
-        for name in _OPTIONAL:
-            if name in self._arrays:
-                problem[name] = _per_site(name, self._arrays[name], layout, shapes[name])
-        if "mask" in problem:
-            problem["mask"] = layout.join_tables(problem["mask"], fill=False)
-        if "known" in problem:
-            problem["known"] = layout.join(problem["known"])
-        for name in ("row_unmatched", "col_unmatched"):
-            if name in problem:
-                problem[name] = problem[name].ravel()
+        forms: dict[str, tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]] = {
+            "scores": ((n, m), lambda table: layout.join_tables(table, fill=-np.inf)),
+            "mask": ((n, m), lambda table: layout.join_tables(table, fill=False)),
+            "known": ((n,), layout.join),
+            "row_unmatched": ((n,), np.ravel),
+            "col_unmatched": ((m,), np.ravel),
+        }
+        problem = {}
+        for name, value in self._arrays.items():
+            shape, join = forms[name]
+            problem[name] = join(_per_site(name, value, (layout.num_sites, *shape)))
         return problem
 
 
 @register_law
 class TabularLaw:
-    """A list of matchings and their log weights: exact posteriors of general small models.
+    """The exact posterior of a small model, as a list of matchings and their log weights.
 
     Args:
         perms: (count, n) or (count, sites, n) distinct matchings, -1 for unmatched.
-        log_weights: (count,) their log densities, normalised or not; -inf allowed.
+        log_weights: (count,) log densities, normalised or not; they may be -inf.
         num_cols: The number of columns m of each site.
     """
 
@@ -154,15 +135,15 @@ class TabularLaw:
         perms, values = np.asarray(perms), np.asarray(log_weights, dtype=np.float64)
         if perms.ndim not in (2, 3) or values.shape != perms.shape[:1]:
             raise ValueError(
-                "perms must have shape (count, n) or (count, sites, n) with one of log_weights "
-                f"each, got shapes {perms.shape} and {values.shape}."
+                "perms must have shape (count, n) or (count, sites, n) with log_weights (count,), "
+                f"got shapes {perms.shape} and {values.shape}."
             )
         if np.isnan(values).any() or not np.isfinite(values.max(initial=-np.inf)):
-            raise ValueError("log_weights must be below inf, never NaN and not all -inf.")
+            raise ValueError("log_weights must be finite or -inf, and not all -inf.")
         self._layout = Layout.of("perms", (*perms.shape[1:], num_cols))
         rows, cols = self._layout.joined_shape
         if rows * np.log2(cols + 1) > 62:
-            raise ValueError(f"perms must be codable in 62 bits, got {rows} rows, {cols} columns.")
+            raise ValueError(f"perms must fit into 62 bits each, got {rows} rows, {cols} columns.")
         joined = self._layout.join(self._layout.check("perms", perms))[values > -np.inf]
         values = values[values > -np.inf]
         order = np.lexsort(joined.T[::-1])
@@ -173,7 +154,7 @@ class TabularLaw:
 
     @classmethod
     def from_result(cls, result: ExactResult, *, partial: bool = False) -> Self:
-        """The law of what :func:`~permvi.inference.exact.enumerate_log_density` found.
+        """Return the law of a result of :func:`~permvi.inference.exact.enumerate_log_density`.
 
         Args:
             result: The posterior over at most 9 rows and columns.
@@ -187,13 +168,11 @@ class TabularLaw:
 
     @property
     def entropy(self) -> float:
-        """Entropy in nats."""
-        probs, log_probs = self._table.probs, self._table.log_weights - self._table.log_total
-        # Rounding must not make a certain posterior's entropy negative.
-        return max(0.0, -float(probs[probs > 0] @ log_probs[probs > 0]))
+        """The entropy in nats."""
+        return self._table.entropy
 
     def summary(self) -> Summary:
-        """Marginals, mode and evidence."""
+        """Return marginals, mode and evidence."""
         grounded, layout = self._table.marginals(), self._layout
         return Summary(
             marginals=layout.split_table(grounded[:-1, :-1]),
@@ -204,20 +183,20 @@ class TabularLaw:
         )
 
     def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """Exact independent draws."""
+        """Return exact independent draws."""
         return self._layout.split(self._table.draw(num, rng))
 
     def log_prob(self, perms: np.ndarray) -> np.ndarray:
-        """Exact log probabilities, -inf for what is not in the table."""
+        """Return exact log probabilities, -inf for matchings that are not listed."""
         return self._table.log_prob(self._layout.join(perms))
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k most probable matchings."""
+        """Return the k most probable matchings and their probabilities."""
         best = np.argsort(-self._table.log_weights, kind="stable")[:k]
         return self._layout.split(self._table.matchings[best]), self._table.probs[best]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The table."""
+        """Return the table as arrays."""
         return {
             "perms": narrow(self._layout.split(self._table.matchings)),
             "log_weights": self._table.log_weights,
@@ -226,13 +205,12 @@ class TabularLaw:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The law that ``to_arrays`` described."""
+        """Rebuild the law from ``to_arrays``."""
         return cls(arrays["perms"], arrays["log_weights"], int(arrays["num_cols"]))
 
 
-def _per_site(name: str, value: np.ndarray, layout: Layout, shape: tuple[int, ...]) -> np.ndarray:
-    full = (layout.num_sites, *shape)
+def _per_site(name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     try:
-        return np.broadcast_to(value, full)
+        return np.broadcast_to(value, shape)
     except ValueError:
-        raise ValueError(f"{name} must broadcast to shape {full}, got {value.shape}.") from None
+        raise ValueError(f"{name} must broadcast to shape {shape}, got {value.shape}.") from None

@@ -1,4 +1,8 @@
-"""Method "exact": subset programme for linear models, a list of all matchings for others."""
+"""Method "exact".
+
+Linear models are solved by the subset programme, other models by listing all matchings. One scalar
+latent variable is integrated out on a grid.
+"""
 
 import functools
 import itertools
@@ -22,27 +26,30 @@ from permvi.problem.sites import Layout
 from permvi.problem.unmatched import LogWeights, grounded, tables_by_site
 
 _MAX_SIZE = 22
-# What "auto" calls affordable.
+# What method "auto" may spend on an exact solution.
 _AFFORDABLE_SECONDS = 10.0
 _AFFORDABLE_BYTES = 2**30
 _AFFORDABLE_CALLS = 50_000
-# A scale is integrated out over about so many values, each a problem of its own.
+# Integrating out a latent variable solves the problem for about this many of its values.
 _GRID_SIZE = 80
 _NUM_DRAWS = 2000
-# Tables code each matching in this many bits.
+# Tables encode a matching in at most this many bits.
 _CODE_BITS = 62
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """The exact posterior.
-
-    Raises:
-        ValueError: The problem is too large, or nothing is feasible.
-    """
+    """Return the exact posterior; raise if the problem is too large or infeasible."""
     max_size = context.options.get("max_size", _MAX_SIZE)
     latents = prepared.problem.latents
     if latents:
-        return _with_latent(prepared, context, latents, max_size)
+        refused = quadrature.refusal(latents)
+        if refused is not None:
+            raise ValueError(refused)
+        name, prior = next(iter(latents.items()))
+        rng = np.random.default_rng(context.seed)
+        if hasattr(prepared.model, "pair_scores"):
+            return _mixture_of_laws(prepared, name, prior, rng, max_size)
+        return _mixture_of_tables(prepared, name, prior, rng)
     if prepared.linear is not None:
         law = ExactLaw(**prepared.linear.arguments(), max_size=max_size)
         return Posterior.from_exact(law.solved())
@@ -52,7 +59,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 
 def affordable(prepared: Prepared) -> bool:
-    """Whether "auto" should compute exactly: within seconds and a gigabyte, by estimates."""
+    """Return whether an exact solution is estimated to take seconds and at most a gigabyte."""
     latents = prepared.problem.latents
     budget = 1.0 / _GRID_SIZE if latents else 1.0
     if latents and quadrature.refusal(latents) is not None:
@@ -69,16 +76,12 @@ def affordable(prepared: Prepared) -> bool:
 
 
 def count_all(problem: Problem) -> int:
-    """An upper bound on the number of matchings of all sites."""
+    """Return an upper bound on the number of matchings of all sites together."""
     return math.prod(count_bound(allowed) for allowed in np.isfinite(grounded(problem)))
 
 
 def list_all(problem: Problem) -> np.ndarray:
-    """All matchings of a problem: (count, n), or (count, S, n) for all combinations of sites.
-
-    Raises:
-        ValueError: There are too many.
-    """
+    """List all matchings of a problem: (count, n), or (count, S, n) for combinations of sites."""
     tables = np.isfinite(grounded(problem))
     if len(tables) == 1:
         return list_matchings(tables[0])
@@ -90,8 +93,7 @@ def list_all(problem: Problem) -> np.ndarray:
         )
     lists = [list_matchings(table) for table in tables]
     chosen = np.array(list(itertools.product(*(range(len(matchings)) for matchings in lists))))
-    parts = [matchings[chosen[:, s]] for s, matchings in enumerate(lists)]
-    return np.stack(parts, axis=1)
+    return np.stack([matchings[chosen[:, s]] for s, matchings in enumerate(lists)], axis=1)
 
 
 def _programme_is_affordable(arguments: Mapping[str, Any], num_sites: int, budget: float) -> bool:
@@ -110,7 +112,7 @@ def _programme_is_affordable(arguments: Mapping[str, Any], num_sites: int, budge
 def tabulated(
     prepared: Prepared, perms: np.ndarray, values: np.ndarray, **fields: Any
 ) -> Posterior:
-    """The posterior of all matchings of the reduced problem and their log densities."""
+    """Return the posterior given all matchings of the reduced problem and their log densities."""
     if not (values > -np.inf).any():
         raise ValueError("the log density must be finite for some matching, got -inf for all.")
     full = prepared.restore(perms)
@@ -118,37 +120,22 @@ def tabulated(
     joined = Layout(prepared.model.num_sites, n, m).joined_shape
     if joined[0] * math.log2(joined[1] + 1) <= _CODE_BITS:
         return Posterior.from_exact(TabularLaw(full, values, m), **fields)
-    # Too wide for a table: weighted draws know everything but log_prob of any matching.
-    total = float(np.logaddexp.reduce(values))
+    # Too wide for a table. Weighted draws give everything except log_prob of other matchings.
     return Posterior.from_draws(
         full,
         values,
         shape=prepared.model.shape,
-        log_evidence=total,
+        log_evidence=float(np.logaddexp.reduce(values)),
         log_evidence_kind="exact",
         diagnostics=diagnose(exact=True),
         **fields,
     )
 
 
-def _with_latent(
-    prepared: Prepared, context: Context, latents: Mapping[str, Any], max_size: int
-) -> Posterior:
-    """One more latent variable, integrated out on a grid."""
-    refused = quadrature.refusal(latents)
-    if refused is not None:
-        raise ValueError(refused)
-    name, prior = next(iter(latents.items()))
-    rng = np.random.default_rng(context.seed)
-    if hasattr(prepared.model, "pair_scores"):
-        return _mixture_of_laws(prepared, name, prior, rng, max_size)
-    return _mixture_of_tables(prepared, name, prior, rng)
-
-
 def _mixture_of_laws(
     prepared: Prepared, name: str, prior: Any, rng: np.random.Generator, max_size: int
 ) -> Posterior:
-    """Linear given the latent: an exact law for every value of it."""
+    """Solve a model that is linear given the latent: one exact law for each of its values."""
 
     @functools.lru_cache(maxsize=quadrature.POINTS)
     def law_given(value: float) -> ExactLaw:
@@ -169,10 +156,7 @@ def _mixture_of_laws(
     draws = [law.sample(num, rng) for law, num in zip(laws, counts, strict=True) if num]
     summaries = [law.summary() for law in laws]
     mixed: dict[str, Any] = {
-        field: sum(
-            weight * getattr(part, field)
-            for weight, part in zip(grid.posterior, summaries, strict=True)
-        )
+        field: np.tensordot(grid.posterior, [getattr(part, field) for part in summaries], axes=1)
         for field in ("marginals", "p_unmatched_rows", "p_unmatched_cols")
     }
     law = DrawsLaw(np.concatenate(draws))
@@ -191,7 +175,7 @@ def _mixture_of_laws(
 def _mixture_of_tables(
     prepared: Prepared, name: str, prior: Any, rng: np.random.Generator
 ) -> Posterior:
-    """Any density: all matchings for every value of the latent."""
+    """Solve a model with any density: list all matchings for each value of the latent."""
     problem = prepared.problem
     perms = list_all(problem)
 
@@ -207,8 +191,8 @@ def _mixture_of_tables(
         total = np.logaddexp(total, values_given(value) + log_weight)
     cells = rng.choice(len(grid.values), size=_NUM_DRAWS, p=grid.posterior)
     latents = {name: grid.latent(cells, rng)}
-    evaluations = len(perms) * len(grid.values)
-    return tabulated(prepared, perms, total, latents=latents, num_evaluations=evaluations)
+    count = len(perms) * len(grid.values)
+    return tabulated(prepared, perms, total, latents=latents, num_evaluations=count)
 
 
 METHODS = {

@@ -1,4 +1,4 @@
-"""The k best matchings, in order (Murty 1968)."""
+"""The k best matchings in decreasing order of weight (Murty 1968)."""
 
 import heapq
 import itertools
@@ -15,11 +15,11 @@ from permvi.problem.unmatched import LogWeights, build_weights
 
 @dataclass(frozen=True, eq=False)
 class _Cell:
-    """A part of the solution space: rows before ``len(prefix)`` fixed, the next one restricted.
+    """A part of the solution space.
 
     Attributes:
-        prefix: (q,) the choices of rows 0, ..., q-1.
-        forbidden: Choices that row q may not make; later rows are free.
+        prefix: (q,) the choices of rows 0, ..., q-1, which are fixed.
+        forbidden: Choices that row q may not make. Later rows are free.
         best: (n,) the best matching of the cell, or None while only a bound on it is known.
     """
 
@@ -36,23 +36,16 @@ def k_best(
     row_unmatched: ArrayLike | None = None,
     col_unmatched: ArrayLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k matchings of largest weight, exactly and without repetition.
+    """Return the k distinct matchings of largest weight, exactly.
 
-    Each matching found splits the cell that it came from into cells in which some row chooses
-    differently. Prices of the assignment problem bound what a cell can hold, so that most cells are
-    never solved, as proposed by Miller, Stone and Cox (1997).
-
-    Args:
-        scores: (n, m) log weights of pairs.
-        k: How many matchings.
-        mask: As for :func:`~permvi.inference.exact.solve_exact`.
-        known: Likewise.
-        row_unmatched: Likewise.
-        col_unmatched: Likewise.
+    Each matching found splits its cell of the solution space into cells in which some row chooses
+    differently. Prices of the assignment problem bound the best weight of a cell, so that most
+    cells are never solved, as proposed by Miller, Stone and Cox (1997). The arguments other than
+    ``k``, the number of matchings, are those of :func:`~permvi.inference.exact.solve_exact`.
 
     Returns:
-        Matchings (k', n), -1 for unmatched rows, and their log weights (k',), which are log
-        probabilities plus the log evidence, in decreasing order; k' < k where fewer exist.
+        Matchings (k', n), -1 for unmatched rows, and their log weights (k',) in decreasing order.
+        A log weight is a log probability plus the log evidence. k' < k if fewer matchings exist.
 
     Raises:
         ValueError: No matching is feasible.
@@ -68,7 +61,7 @@ def k_best(
     matchings = np.tile(problem.best, (k, 1))
     if not problem.blocks:
         return matchings[:1], weights.of(matchings[:1])
-    # Only rows and columns with a choice left take part.
+    # Search only over rows and columns that have a choice.
     rows = np.concatenate([block.rows for block in problem.blocks])
     cols = np.concatenate([block.cols for block in problem.blocks])
     n, m = problem.reduced.shape
@@ -77,13 +70,13 @@ def k_best(
     matchings = matchings[: len(found)]
     matchings[:, rows] = np.append(cols, -1)[found]
     log_weights = weights.of(matchings)
-    # The search compares reduced weights, whose rounding may differ in the last digit.
+    # The search compares reduced weights, which may round differently in the last digit.
     order = np.argsort(-log_weights, kind="stable")
     return matchings[order], log_weights[order]
 
 
 def _search(weights: LogWeights, k: int) -> np.ndarray:
-    """The k best matchings of a grounded table, (k', n)."""
+    """Return the k best matchings of a grounded table, (k', n)."""
     tie_break = itertools.count()
     root = _Cell(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     heap = [(0.0, next(tie_break), root)]
@@ -103,7 +96,7 @@ def _search(weights: LogWeights, k: int) -> np.ndarray:
 
 
 def _remaining(table: np.ndarray, cell: _Cell) -> tuple[np.ndarray, np.ndarray]:
-    """The grounded table of the rows and columns that a cell leaves open, and those columns."""
+    """Return the grounded table of the rows and columns left open by a cell, and those columns."""
     open_cols = np.ones(table.shape[1], dtype=bool)
     open_cols[cell.prefix] = False
     open_cols[-1] = True
@@ -122,7 +115,7 @@ def _complete(table: np.ndarray, cell: _Cell) -> np.ndarray | None:
 
 
 def _partition(weights: LogWeights, cell: _Cell, best: np.ndarray) -> list[tuple[float, _Cell]]:
-    """Cells that together hold everything in ``cell`` but ``best``, each with an upper bound."""
+    """Split ``cell`` without ``best`` into cells, each with an upper bound on its best weight."""
     start = len(cell.prefix)
     rest, cols = _remaining(weights.table, cell)
     choice = np.searchsorted(cols, best[start:] % weights.table.shape[1])
@@ -138,9 +131,9 @@ def _partition(weights: LogWeights, cell: _Cell, best: np.ndarray) -> list[tuple
 
 
 def _best_changes(reduced: np.ndarray, choice: np.ndarray) -> np.ndarray:
-    """How much log weight is left at most when row p must change and the rows before it may not.
+    """Bound the best log weight if row p must change while the rows before it may not, for each p.
 
-    The row has to take another column, and its old one has to go to another row or the ground.
+    The row has to take another column, and its old column has to go to another row or the ground.
     These are two entries of the new matching, and no entry is above 0.
     """
     size = len(choice)

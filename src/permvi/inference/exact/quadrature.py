@@ -1,4 +1,4 @@
-"""Integrating one scalar latent variable out, on a grid that finds where the posterior is."""
+"""Integrate one scalar latent variable out, on a grid that adapts to its posterior."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -9,25 +9,25 @@ import numpy as np
 from permvi.posterior import Latent
 
 POINTS = 41
-# The integrand is followed down to exp(-this) of its largest value.
+# The grid covers the integrand down to exp(-this) times its maximum.
 _DEPTH = 40.0
-# The grid is fine enough when so many of its points are that high.
+# The grid is fine enough when this many of its points are in that range.
 _ENOUGH = 24
 _ZOOMS = 12
-# How far out the first grid reaches, in standard deviations of the prior.
+# The reach of the first grid in standard deviations of the prior.
 _PRIOR_SDS = 8.0
 _PRIOR_DRAWS = 1000
 
 
 class Grid(NamedTuple):
-    """A quadrature rule for a latent variable, equally spaced where it is unconstrained.
+    """A quadrature rule for a latent variable, equally spaced on the unconstrained scale.
 
     Attributes:
-        values: (points,) of the latent variable.
-        log_weights: (points,) log of prior density times the length of a cell.
-        log_likelihoods: (points,) log evidence given the value.
-        unconstrained: (points,) the values, unconstrained.
-        constrain: From unconstrained values to values.
+        values: (points,) values of the latent variable.
+        log_weights: (points,) log of the prior density times the length of a cell.
+        log_likelihoods: (points,) log evidence given each value.
+        unconstrained: (points,) the values on the unconstrained scale.
+        constrain: Maps unconstrained values to values.
     """
 
     values: np.ndarray
@@ -43,12 +43,12 @@ class Grid(NamedTuple):
 
     @property
     def posterior(self) -> np.ndarray:
-        """(points,) posterior probabilities of the cells."""
+        """The posterior probabilities of the cells, (points,)."""
         weights = np.exp(self.log_weights + self.log_likelihoods - self.log_evidence)
         return weights / weights.sum()
 
     def latent(self, at: np.ndarray, rng: np.random.Generator) -> Latent:
-        """Posterior moments from the grid, and draws from the cells ``at``."""
+        """Return posterior moments from the grid, and one draw from each of the cells ``at``."""
         mean = self.posterior @ self.values
         sd = np.sqrt(self.posterior @ (self.values - mean) ** 2)
         spacing = self.unconstrained[1] - self.unconstrained[0]
@@ -57,7 +57,7 @@ class Grid(NamedTuple):
 
 
 def refusal(latents: Mapping[str, Any]) -> str | None:
-    """Why these latent variables cannot be integrated out, or None if they can."""
+    """Return why these latent variables cannot be integrated out, or None if they can."""
     shapes = {name: (*prior.batch_shape, *prior.event_shape) for name, prior in latents.items()}
     if list(shapes.values()) == [()]:
         return None
@@ -66,11 +66,11 @@ def refusal(latents: Mapping[str, Any]) -> str | None:
 
 
 def integrate(prior: Any, log_likelihood: Callable[[float], float]) -> Grid:
-    """A trapezoidal rule for the posterior of a scalar with this NumPyro prior.
+    """Return a trapezoidal rule for the posterior of a scalar with this NumPyro prior.
 
-    The first grid spans the prior, where the latent is unconstrained (a scale: its logarithm).
-    Later ones zoom in on the points that matter until there are enough of them; for a smooth
-    integrand that vanishes at both ends, such a rule is exact to rounding.
+    The first grid spans the prior on the unconstrained scale (for a scale parameter, its
+    logarithm). Later grids zoom in on the points that matter until there are enough of them. For a
+    smooth integrand that vanishes at both ends, such a rule is exact up to rounding.
     """
     from numpyro.distributions import biject_to
 

@@ -1,13 +1,13 @@
 """The subset programme: exact sums over all matchings of a block in O(2^N N) or O(2^N N M).
 
 The smaller side of the block gives the N *labels*, the larger one the M *items*. Items choose one
-after the other, and all the later ones need to know of the past is which labels are used:
+after the other, and a choice depends on the past only through the set of labels already used:
 
-    B_t[S]  total weight of what items t, ..., M-1 can do when the labels S are used,
+    B_t[S]  total weight of the choices of items t, ..., M-1 when the labels S are used,
     F_t[S]  total weight of the ways in which items 0, ..., t-1 use the labels S,
     P(item t takes label j) = sum_S F_t[S - j] w[t, j] B_{t+1}[S] / B_0[{}].
 
-Where every item has to take a label, the set's size tells the layer, and one table holds them all.
+If every item has to take a label, the size of S gives the layer t, and one table holds all layers.
 """
 
 import itertools
@@ -18,9 +18,9 @@ import numpy as np
 
 MAX_LABELS = 24
 
-# Up to this many bytes of layers are kept outright; beyond, every sqrt(M)-th, the rest recomputed.
+# Keep all layers up to this many bytes; beyond that keep every sqrt(M)-th and recompute the others.
 _KEEP_ALL_BYTES = 1 << 26
-# Measured on one core of a server: one term of the forward or backward sum, in seconds.
+# The time of one term of the forward or backward sum, measured on one core of a server.
 _SECONDS_PER_TERM = 2e-9
 
 
@@ -28,13 +28,12 @@ class SubsetSolution:
     """The distribution of one block, by dynamic programming over subsets of its smaller side.
 
     Args:
-        table: (n+1, m+1) grounded log weights, reduced so that the best matching has log weight 0:
-            the sums below are then at least 1, and what underflows is too small to be seen in them.
+        table: (n+1, m+1) grounded log weights, reduced so that the best matching has log weight 0.
+            The sums are then at least 1, and terms that underflow are too small to matter.
     """
 
     def __init__(self, table: np.ndarray) -> None:
-        # Importing numba is slow, and problems in small blocks never need it.
-
+        # Importing numba is slow, and problems with small blocks never need it.
         from permvi.inference.exact import subset_kernels
 
         self._kernels = subset_kernels
@@ -51,25 +50,18 @@ class SubsetSolution:
 
     @property
     def log_total(self) -> float:
-        """Log of the sum of all weights."""
+        """The log of the sum of all weights."""
         return float(np.log(self._total))
 
     def marginals(self) -> np.ndarray:
-        """(n+1, m+1) grounded marginals; the last row and column are 'unmatched'."""
+        """Return grounded marginals (n+1, m+1); the last row and column mean "unmatched"."""
         num_items, num_labels = self._moves.shape
         table = np.zeros(1 << num_labels)
         table[0] = 1.0
         sums = np.zeros((num_items + 1, num_labels + 1))
         for t, backward in enumerate(self._layers()):
-            self._kernels.step_forward(
-                table,
-                backward,
-                self._moves[t],
-                self._stays[t],
-                self._windows[t + 1],
-                self._windows[t],
-                sums[t],
-            )
+            weights, windows = (self._moves[t], self._stays[t]), self._windows[[t + 1, t]]
+            self._kernels.step_forward(table, backward, *weights, *windows, sums[t])
         sums[:-1, :-1] *= self._moves
         sums[:-1, -1] *= self._stays
         self._kernels.add_leftovers(table, backward, self._windows[-1], sums[-1, :-1])
@@ -77,19 +69,13 @@ class SubsetSolution:
         return marginals.T if self._items_are_cols else marginals
 
     def draw(self, num: int, generator: np.random.Generator) -> np.ndarray:
-        """(num, n) independent draws, -1 for an unmatched row."""
-        num_items = len(self._moves)
+        """Return independent draws, (num, n), -1 for an unmatched row."""
         used = np.zeros(num, dtype=np.int64)
-        chosen = np.empty((num_items, num), dtype=np.int64)
+        chosen = np.empty((len(self._moves), num), dtype=np.int64)
         for t, backward in enumerate(self._layers()):
+            uniforms, weights = generator.random(num), (self._moves[t], self._stays[t])
             self._kernels.step_draw(
-                used,
-                generator.random(num),
-                backward,
-                self._moves[t],
-                self._stays[t],
-                self._windows[t + 1],
-                chosen[t],
+                used, uniforms, backward, *weights, self._windows[t + 1], chosen[t]
             )
         if not self._items_are_cols:
             return chosen.T
@@ -99,7 +85,7 @@ class SubsetSolution:
         return rows
 
     def _sweep_back(self, table: np.ndarray) -> float:
-        """Compute all B_t from B_M, keep what the forward passes will need, return B_0[{}]."""
+        """Compute all B_t from B_M, keep those that forward passes need, and return B_0[{}]."""
         num_items = len(self._moves)
         for t in reversed(range(num_items)):
             if not self._one_table and (t + 1 == num_items or (t + 1) % self._spacing == 0):
@@ -115,7 +101,7 @@ class SubsetSolution:
         )
 
     def _layers(self) -> Iterator[np.ndarray]:
-        """B_1, ..., B_M in this order, recomputing those not kept; use each before the next."""
+        """Yield B_1, ..., B_M, recomputing those not kept; use each before asking for the next."""
         num_items = len(self._moves)
         if self._one_table:
             yield from itertools.repeat(self._kept[0], num_items)
@@ -132,7 +118,7 @@ class SubsetSolution:
 
 
 def cost_estimate(table: np.ndarray) -> tuple[float, float]:
-    """What a grounded block would take: bytes of memory and seconds for evidence and marginals."""
+    """Return the bytes and seconds that evidence and marginals of a grounded block would take."""
     grounded = table if table.shape[0] >= table.shape[1] else table.T
     num_items, num_labels = grounded.shape[0] - 1, grounded.shape[1] - 1
     windows = _windows(np.isfinite(grounded[:-1, -1]), np.isfinite(grounded[-1, :-1]))
@@ -151,9 +137,9 @@ def cost_estimate(table: np.ndarray) -> tuple[float, float]:
 
 
 def _windows(stays: np.ndarray, leftovers: np.ndarray) -> np.ndarray:
-    """(M+1, 2) smallest and largest number of labels used before each item, and at the end.
+    """Return (M+1, 2) the fewest and most labels used before each item, and at the end.
 
-    Items and labels of weight zero for staying unmatched have to be matched.
+    Items and labels whose weight of staying unmatched is zero have to be matched.
     """
     num_items, num_labels = len(stays), len(leftovers)
     done = np.arange(num_items + 1)
@@ -165,19 +151,17 @@ def _windows(stays: np.ndarray, leftovers: np.ndarray) -> np.ndarray:
 
 
 def _fits_one_table(windows: np.ndarray) -> bool:
-    """Whether layers have one size of sets each, no two the same."""
+    """Return whether each layer has sets of one size only, different from all other layers."""
     return bool((windows == np.arange(len(windows))[:, None]).all())
 
 
 def _spacing(num_items: int, num_labels: int) -> int:
-    """Every how many layers one is kept."""
-    if num_items * 8 * 2.0**num_labels <= _KEEP_ALL_BYTES:
-        return 1
-    return math.isqrt(num_items)
+    """Return the distance between layers that are kept."""
+    return 1 if num_items * 8 * 2.0**num_labels <= _KEEP_ALL_BYTES else math.isqrt(num_items)
 
 
 def _leftover_table(leftovers: np.ndarray) -> np.ndarray:
-    """B_M: the product of the weights of the labels not in S, for every S."""
+    """Return B_M: for every S the product of the weights of the labels not in S."""
     table = np.ones(1)
     for weight in leftovers:
         table = np.concatenate([table * weight, table])

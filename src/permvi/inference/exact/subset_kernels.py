@@ -1,8 +1,10 @@
 """Compiled inner loops of the subset programme. Importing this module imports numba.
 
-A set of used labels is the integer whose bits are its members. The loops visit only sets
-whose size the layer allows: ``low <= size <= high``. Entries of other sizes hold leftovers of other
-layers, so a neighbouring layer is read only within its own window.
+A set of used labels is the integer whose bits are its members; tables have a float for each of the
+2^N sets. A layer has sets of the sizes ``low <= size <= high``, its *window* (low, high), and the
+loops visit only those. Entries of other sizes belong to other layers, so a neighbouring layer is
+read only within its own window. Item t takes label j with weight ``moves[j]``, (N,), and stays
+unmatched with weight ``stay``.
 """
 
 import numpy as np
@@ -14,7 +16,7 @@ _compile = compiled(fastmath=REORDERED_SUMS)
 
 @_compile
 def _next_set(members: int) -> int:
-    """The next larger integer with as many bits (Gosper); for 0, one beyond any table."""
+    """Return the next larger integer with as many bits (Gosper); for 0, one beyond any table."""
     if members == 0:
         return 1 << 62
     lowest = members & -members
@@ -24,20 +26,11 @@ def _next_set(members: int) -> int:
 
 @_compile
 def step_back(
-    table: np.ndarray,
-    moves: np.ndarray,
-    stay: float,
-    window: np.ndarray,
-    next_window: np.ndarray,
+    table: np.ndarray, moves: np.ndarray, stay: float, window: np.ndarray, next_window: np.ndarray
 ) -> None:
     """Replace B_{t+1} by ``B_t[S] = stay B_{t+1}[S] + sum_{j not in S} moves[j] B_{t+1}[S + j]``.
 
-    Args:
-        table: (2^N,) in place.
-        moves: (N,) weights with which item t takes each label.
-        stay: The weight of its staying unmatched.
-        window: The sizes (low, high) of sets in layer t.
-        next_window: Those in layer t+1.
+    Changes ``table`` in place, from the window of layer t+1, ``next_window``, to that of layer t.
     """
     for size in range(window[0], window[1] + 1):
         may_stay = next_window[0] <= size <= next_window[1]
@@ -46,7 +39,7 @@ def step_back(
         while members < table.size:
             total = stay * table[members] if may_stay else 0.0
             if may_move:
-                # With this entry zero a label already in the set adds nothing: no branch needed.
+                # With this entry zero, a label already in the set adds nothing: no branch needed.
                 table[members] = 0.0
                 for j in range(moves.size):
                     total += moves[j] * table[members | (1 << j)]
@@ -64,19 +57,11 @@ def step_forward(
     last_window: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Replace F_t by F_{t+1} and add up what item t contributes to its marginals.
+    """Replace F_t by F_{t+1} in ``table`` and sum the marginals of item t.
 
-    ``F_{t+1}[S] = stay F_t[S] + sum_{j in S} moves[j] F_t[S - j]``.
-
-    Args:
-        table: (2^N,) in place.
-        backward: (2^N,) B_{t+1}.
-        moves: (N,) weights with which item t takes each label.
-        stay: The weight of its staying unmatched.
-        window: The sizes (low, high) of sets in layer t+1.
-        last_window: Those in layer t.
-        sums: (N+1,) receives ``sum_S F_t[S - j] B_{t+1}[S]`` for each label, and last
-            ``sum_S F_t[S] B_{t+1}[S]``.
+    ``F_{t+1}[S] = stay F_t[S] + sum_{j in S} moves[j] F_t[S - j]``. ``backward`` is B_{t+1},
+    ``window`` that of layer t+1 and ``last_window`` that of layer t. ``sums``, (N+1,), receives
+    ``sum_S F_t[S - j] B_{t+1}[S]`` for each label j, and ``sum_S F_t[S] B_{t+1}[S]`` last.
     """
     for size in range(window[1], window[0] - 1, -1):
         may_stay = last_window[0] <= size <= last_window[1]
@@ -102,13 +87,10 @@ def step_forward(
 def add_leftovers(
     forward: np.ndarray, backward: np.ndarray, window: np.ndarray, sums: np.ndarray
 ) -> None:
-    """Add up, for each label, the weight of the matchings that leave it unused.
+    """Sum, for each label j, the weight of the matchings that leave it unused.
 
-    Args:
-        forward: (2^N,) F_M.
-        backward: (2^N,) B_M.
-        window: The sizes (low, high) of sets in layer M.
-        sums: (N,) receives ``sum over S without j of F_M[S] B_M[S]``.
+    ``sums``, (N,), receives ``sum over S without j of F_M[S] B_M[S]``; ``forward`` is F_M,
+    ``backward`` B_M and ``window`` that of layer M.
     """
     for size in range(window[0], window[1] + 1):
         members = (1 << size) - 1
@@ -131,14 +113,9 @@ def step_draw(
 ) -> None:
     """Draw the label of item t for many independent matchings at once.
 
-    Args:
-        used: (num,) the sets of labels used so far, in place.
-        uniforms: (num,) uniform variates in [0, 1).
-        backward: (2^N,) B_{t+1}.
-        moves: (N,) weights with which item t takes each label.
-        stay: The weight of its staying unmatched.
-        window: The sizes (low, high) of sets in layer t+1.
-        chosen: (num,) receives the label, -1 for none.
+    ``used``, (num,), holds the sets of labels used so far and is changed in place; ``chosen``,
+    (num,), receives the labels, -1 for none. ``uniforms``, (num,), are variates in [0, 1),
+    ``backward`` is B_{t+1} and ``window`` that of layer t+1.
     """
     size = moves.size
     weights = np.zeros(size + 1)
@@ -157,7 +134,7 @@ def step_draw(
         left = uniforms[k] * total
         pick = -1
         for j in range(size + 1):
-            # An option of weight zero is never picked, whatever rounding leaves over.
+            # Rounding must never pick an option of weight zero.
             if weights[j] > 0.0:
                 pick = j
                 left -= weights[j]

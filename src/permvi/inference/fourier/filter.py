@@ -1,4 +1,4 @@
-"""Which track is whom? A filter on Fourier coefficients for tracks that mix and are identified."""
+"""A filter for the identities of tracks that mix and are observed, on Fourier coefficients."""
 
 import copy
 import math
@@ -11,40 +11,38 @@ from permvi._checks import whole
 from permvi.inference.fourier.transform import Coefficients, multiply, project, to_marginals
 from permvi.inference.fourier.young import irrep, partitions
 
-# Coefficients times tracks, and tuples of tracks, that are still affordable.
+# The largest affordable numbers of coefficients times tracks, and of tuples of tracks.
 _MAX_COEFFICIENTS = 1_000_000
 _MAX_TUPLES = 1000
-# Of the largest likelihood; less is a rounding error.
+# A smaller fraction of the largest likelihood is a rounding error.
 _IMPOSSIBLE = 1e-12
 
 
 class IdentityFilter:
-    r"""A band-limited distribution over who is where: ``perm[i] = j`` if track i is identity j.
+    r"""A band-limited distribution over identities: ``perm[i] = j`` if track i has identity j.
 
-    It knows the probabilities of one track (order 1), of two tracks (order 2), ..., or of all of
-    them (order n - 1, where everything is exact), as Fourier coefficients on the symmetric group
-    (Kondor, Howard and Jebara 2007; Huang, Guestrin and Guibas 2009). Methods return a new filter.
+    The filter stores the joint probabilities of the identities of one track (order 1), of two
+    tracks (order 2), ..., or of all (order n - 1, which is exact), as Fourier coefficients on the
+    symmetric group (Kondor, Howard and Jebara 2007; Huang, Guestrin and Guibas 2009). Methods
+    return a new filter.
 
-    *Prediction*, tracks being exchanged at random, is exact at every order: it keeps the band
-    limit. *Observation* of a track's identity is not: the posterior's marginals of order s depend
-    on the prior's of order s + 1, which a filter of order s takes for those of a function without
-    coefficients beyond s. That function may be negative, and so may be the result; it is then
-    replaced by the nearest valid marginals. The error is small where the distribution is spread
-    out and large where it is concentrated.
+    *Prediction*, a random exchange of tracks, is exact at every order, since it keeps the band
+    limit. *Observation* of a track's identity is not: the posterior marginals of order s depend on
+    the prior marginals of order s + 1, and a filter of order s takes all coefficients beyond s to
+    be zero. The result may have negative entries; it is then replaced by the nearest valid
+    marginals. The error is small for spread-out distributions and large for concentrated ones.
 
     Cost: with :math:`d \sim n^s / s!` the largest dimension, a prediction takes O(n d^2) for each
     exchange, an observation O(n d^3), and the projection after it O(n^{2s} d) for each step.
 
     Args:
-        n: How many tracks, at least 2.
-        order: The band limit s, from 1 to n - 1 (larger ones count as n - 1).
-        start: (n,) the identities of all tracks where they are known; by default nothing is.
+        n: The number of tracks, at least 2.
+        order: The band limit s, from 1 to n - 1 (larger values mean n - 1).
+        start: (n,) the identities of all tracks, if they are known; uniform by default.
 
     Attributes:
-        n: How many tracks.
-        order: The band limit.
         coefficients: (d, d) Fourier coefficients by partition.
-        log_evidence: Log probability of all observations so far, as the filter sees it.
+        log_evidence: The filter's log probability of all observations so far.
     """
 
     def __init__(self, n: int, order: int = 1, start: ArrayLike | None = None) -> None:
@@ -55,7 +53,7 @@ class IdentityFilter:
         _refuse_large(self.n, self.order)
         kept = [irrep(partition) for partition in partitions(self.n, self.order)]
         if start is None:
-            # The uniform distribution: only the trivial representation sees it.
+            # The uniform distribution has only the coefficient of the trivial representation.
             self.coefficients = {each.partition: np.zeros((each.dim, each.dim)) for each in kept}
             self.coefficients[(n,)] = np.ones((1, 1))
         else:
@@ -69,22 +67,21 @@ class IdentityFilter:
 
     @cached_property
     def marginals(self) -> np.ndarray:
-        """(n, n) the probability that track i is identity j; rows and columns sum to one."""
+        """The probabilities (n, n) that track i has identity j; rows and columns sum to one."""
         return self.tuple_marginals(1)
 
     def tuple_marginals(self, order: int) -> np.ndarray:
-        """(N, N) the probability that several tracks have several identities.
+        """Return (N, N) the joint probabilities of the identities of ``order`` tracks.
 
-        Args:
-            order: How many at once, up to the band limit; rows and columns are in the order of
-                `permvi.inference.fourier.tuples`.
+        The order is at most the band limit. Rows and columns are in the order of
+        `permvi.inference.fourier.tuples`.
         """
         if not 1 <= whole("order", order) <= self.order:
             raise ValueError(f"order must be at most the band limit {self.order}, got {order}.")
         return to_marginals(self.coefficients, order)
 
     def predict(self, perms: ArrayLike, probs: ArrayLike) -> "IdentityFilter":
-        """After the tracks were permuted at random: track i now is what track ``perms[k, i]`` was.
+        """Permute the tracks at random: track i now is what track ``perms[k, i]`` was.
 
         Args:
             perms: (K, n) permutations of the tracks.
@@ -106,7 +103,7 @@ class IdentityFilter:
         return self._with(found, self.log_evidence)
 
     def swap(self, first: int, second: int, probability: float) -> "IdentityFilter":
-        """After two tracks came close and may have been exchanged, with this probability."""
+        """Exchange two given tracks with this probability."""
         pair = [_track(name, t, self.n) for name, t in (("first", first), ("second", second))]
         exchanged = np.arange(self.n)
         exchanged[pair] = pair[::-1]
@@ -114,7 +111,7 @@ class IdentityFilter:
         return self.predict([np.arange(self.n), exchanged], [1 - share, share])
 
     def mix(self, probability: float) -> "IdentityFilter":
-        """After two tracks, any two of them, were exchanged with this probability."""
+        """Exchange two tracks, any two alike, with this probability."""
         share = _probability(probability)
         found = {
             partition: (1 - share + share * irrep(partition).mean_transposition) * matrix
@@ -123,14 +120,14 @@ class IdentityFilter:
         return self._with(found, self.log_evidence)
 
     def observe(self, track: int, likelihood: ArrayLike) -> "IdentityFilter":
-        """After evidence of a track's identity.
+        """Condition on an observation of a track.
 
         Args:
             track: The track.
-            likelihood: (n,) the probability of what was seen, for each identity of the track.
+            likelihood: (n,) the probability of the observation given each identity of the track.
 
         Raises:
-            ValueError: What was seen has probability zero.
+            ValueError: The observation has probability zero.
         """
         item = _track("track", track, self.n)
         values = np.asarray(likelihood, dtype=np.float64)
@@ -152,7 +149,7 @@ class IdentityFilter:
         return self._with(found, self.log_evidence + math.log(evidence))
 
     def _with(self, coefficients: Coefficients, log_evidence: float) -> "IdentityFilter":
-        """The same filter in another state."""
+        """Return the filter in another state."""
         other = copy.copy(self)
         vars(other).pop("marginals", None)
         other.coefficients, other.log_evidence = coefficients, log_evidence
@@ -160,9 +157,8 @@ class IdentityFilter:
 
 
 def _refuse_large(n: int, order: int) -> None:
-    # From above, without listing tableaux, which may take for ever.
-    num_tuples = math.perm(n, order)
-    full = order == n - 1
+    # An upper bound, since listing tableaux may take too long.
+    num_tuples, full = math.perm(n, order), order == n - 1
     num_coefficients = math.factorial(n) if full else num_tuples**2 / math.factorial(order)
     if n * num_coefficients > _MAX_COEFFICIENTS or (num_tuples > _MAX_TUPLES and not full):
         raise ValueError(

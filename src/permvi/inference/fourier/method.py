@@ -1,4 +1,13 @@
-"""Linear log densities by filtering: each row of scores is an observation of that row's label."""
+"""Method "fourier": band-limited inference on the symmetric group, for linear models.
+
+Each row of scores is treated as an observation of that row's label. A uniform distribution is
+conditioned on one after the other, keeping only Fourier coefficients of first or second order.
+Such filters are made for tracks that mix between observations. Here nothing mixes: the posterior
+becomes more concentrated with every row, and dropping coefficients costs more and more. So the
+method is good if rows are uninformative and poor otherwise. Use it for comparison, or without a
+band limit (order n - 1) for up to 6 items, where it is exact. Densities are evaluated only for the
+verdict.
+"""
 
 import math
 from typing import NamedTuple
@@ -20,16 +29,14 @@ from permvi.posterior import Diagnostics, Marginals, Posterior, normalise_margin
 from permvi.posterior.marginal_law import MarginalsLaw
 from permvi.problem.prepare import Prepared
 
-# Likelihoods, relative to the largest, that a projection's zeros cannot contradict.
+# The smallest likelihood relative to the largest, so that zeros of a projection contradict none.
 _LEAST_LIKELIHOOD = 1e-6
 
 
 class ScoresFit(NamedTuple):
-    """What a filter made of scores.
+    """The filter after all rows, and its estimate of ``log sum_x exp(<S, x>)``.
 
-    Attributes:
-        state: The filter after all observations.
-        log_evidence: Its estimate of ``log sum_x exp(<S, x>)``, exact without a band limit.
+    The estimate is exact without a band limit.
     """
 
     state: IdentityFilter
@@ -37,18 +44,14 @@ class ScoresFit(NamedTuple):
 
 
 def filter_scores(scores: np.ndarray, order: int) -> ScoresFit:
-    r"""Condition a uniform distribution on each row of scores, one after the other.
+    r"""Condition a uniform distribution on each row of finite scores (n, n), n at least 2.
 
-    The posterior :math:`\propto \prod_i e^{S_{i \sigma(i)}}` is the uniform distribution after the
+    The posterior :math:`\propto \prod_i e^{S_{i \sigma(i)}}` is the uniform distribution given
     observations of all rows i with likelihoods :math:`e^{S_{ij}}`. Scores are first reduced by the
     prices of the best matching (see `permvi.inference.scaling.square_problem`), which changes no
-    probability and leaves that matching the most likely label of every row. Without a band limit
-    the order of the rows does not matter; with one, those of the least entropy come first, and
-    likelihoods are at least a millionth of a row's largest.
-
-    Args:
-        scores: (n, n) finite log weights, n at least 2.
-        order: The band limit.
+    probability and makes that matching the most likely label of every row. With a band limit
+    ``order`` below n - 1, rows of the least entropy come first, and likelihoods are at least a
+    millionth of the largest in their row; without one the order of the rows does not matter.
     """
     square = square_problem(scores)
     likelihoods = np.exp(square.scores)
@@ -62,19 +65,15 @@ def filter_scores(scores: np.ndarray, order: int) -> ScoresFit:
     return ScoresFit(state, float(log_evidence))
 
 
-# Up to so many items the second order takes less than a second.
+# Up to this many items the second order takes less than a second.
 _SMALL = 10
-# So many permutations can be listed.
+# Up to this many items all permutations are listed.
 _LARGEST_EXACT = 6
 _ADVICE = "try a higher order, method='sequential' or 'exact'"
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """Filter one problem; ``order`` is 2 up to 10 items and 1 beyond unless it is given.
-
-    Raises:
-        ValueError: The model is not linear, or cannot be treated for another reason.
-    """
+    """Filter one problem; ``order`` is by default 2 for up to 10 items and 1 beyond."""
     scores = prepared.problem.host_scores
     n = len(scores)
     order = whole("order", context.options.get("order", 2 if n <= _SMALL else 1))
@@ -83,7 +82,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     if order >= n - 1:
         raise ValueError(
             f"order must be below n - 1 for more than {_LARGEST_EXACT} items, got {order} and "
-            f"{n} items; method='exact' is for those."
+            f"{n} items; use method='exact'."
         )
     return _band_limited(prepared, scores, filter_scores(scores, order), order)
 
@@ -96,7 +95,7 @@ def _exact(prepared: Prepared, scores: np.ndarray) -> Posterior:
         found = filter_scores(scores, n - 1)
         values, log_evidence = inverse_transform(found.state.coefficients), found.log_evidence
     with np.errstate(divide="ignore"):
-        # Rounding errors make impossible ones a little negative.
+        # Rounding makes probabilities of zero slightly negative.
         log_weights = np.log(np.maximum(values, 0.0)) + log_evidence + prepared.problem.constant
     return tabulated(prepared, perms, log_weights, num_evaluations=0)
 
@@ -107,28 +106,23 @@ def _band_limited(
     P = normalise_marginals(np.maximum(found.state.marginals, 0.0)).marginals
     best = np.asarray(assignment.solve(scores, backend="host"), dtype=np.int64)
     constant = float(prepared.problem.constant)
-    # Both hold for every P; what the filter says of the evidence is no bound.
+    # Both bounds hold for every P. The filter's own estimate is not a bound.
     bound = max(log_bethe(scores, P), float(scores[np.arange(len(best)), best].sum()))
     zeros = np.zeros(len(P))
     marginals = restore_marginals(prepared.reduction, Marginals(P, zeros, zeros))
     reason = (
-        f"marginals of order {order} without those of higher orders, an error of unknown size: "
+        f"marginals of order {order} ignore higher orders, an error of unknown size: "
         "compare with method='exact' or 'sequential'"
     )
+    estimate = np.array(constant + found.log_evidence)
+    extras = {"order": np.array(order), "log_evidence_estimate": estimate}
     posterior = Posterior(
         law=MarginalsLaw(*marginals),
         **marginals._asdict(),
         mode=prepared.restore(best),
         log_evidence=constant + bound,
         log_evidence_kind="bound",
-        diagnostics=Diagnostics(
-            "check",
-            (reason,),
-            extras={
-                "order": np.array(order),
-                "log_evidence_estimate": np.array(constant + found.log_evidence),
-            },
-        ),
+        diagnostics=Diagnostics("check", (reason,), extras=extras),
         num_evaluations=0,
     )
     return audited(prepared, posterior, best, _ADVICE)

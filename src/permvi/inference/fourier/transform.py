@@ -1,13 +1,13 @@
-r"""Fourier transforms on the symmetric group.
+r"""Fourier coefficients on the symmetric group: transforms, conditioning, marginals, projection.
 
 .. math::
     \hat f_\lambda = \sum_\sigma f(\sigma) \rho_\lambda(\sigma), \qquad
     f(\sigma) = \frac{1}{n!} \sum_\lambda d_\lambda
     \mathrm{tr}(\hat f_\lambda \rho_\lambda(\sigma)^\top).
 
-Coefficients of partitions with a first part of at least n - s hold exactly what the marginals of
-order s hold: the probabilities that s items have given labels. A function whose other coefficients
-are zero is band-limited of order s; order n - 1 is no limit at all.
+Coefficients of partitions with a first part of at least n - s are equivalent to the marginals of
+order s, the probabilities that s items have given labels. A function whose other coefficients are
+zero is band-limited of order s; order n - 1 is no limit at all.
 
 The convolution :math:`(f * g)(\sigma) = \sum_\tau f(\sigma \tau^{-1}) g(\tau)` is the law of
 :math:`\sigma\tau`, for independent :math:`\sigma \sim f` and :math:`\tau \sim g`, and has the
@@ -32,11 +32,11 @@ _LARGEST_TABLE = 6
 
 
 def transform(values: np.ndarray, order: int | None = None) -> Coefficients:
-    """The coefficients of a function on all permutations of at most 6 items.
+    """Return the coefficients of a function on all permutations of at most 6 items.
 
     Args:
         values: (n!,) its values, in the order of `permvi.permutations.enumerate_permutations`.
-        order: The band limit; by default none, and `inverse_transform` gives the values back.
+        order: The band limit. By default there is none, and `inverse_transform` is the inverse.
     """
     n = _items(len(values))
     return {
@@ -46,7 +46,7 @@ def transform(values: np.ndarray, order: int | None = None) -> Coefficients:
 
 
 def inverse_transform(coefficients: Mapping[Partition, np.ndarray]) -> np.ndarray:
-    """(n!,) the values of the function with these coefficients, others being zero."""
+    """Return (n!,) the values of the function with these coefficients, all others being zero."""
     n = sum(next(iter(coefficients)))
     total = np.zeros(math.factorial(_items(math.factorial(n))))
     for partition, matrix in coefficients.items():
@@ -57,13 +57,13 @@ def inverse_transform(coefficients: Mapping[Partition, np.ndarray]) -> np.ndarra
 def convolve(
     first: Mapping[Partition, np.ndarray], second: Mapping[Partition, np.ndarray]
 ) -> Coefficients:
-    """The coefficients of a convolution, for the partitions that both have."""
+    """Return the coefficients of a convolution for the partitions that both functions have."""
     shared = [partition for partition in first if partition in second]
     return {partition: first[partition] @ second[partition] for partition in shared}
 
 
 def _matrices(partition: Partition) -> np.ndarray:
-    """(n!, d, d) the matrices of all permutations."""
+    """Return (n!, d, d) the matrices of all permutations."""
     found = irrep(partition)
     return np.stack([found.matrix(perm) for perm in enumerate_permutations(sum(partition))])
 
@@ -73,23 +73,35 @@ def _items(num_values: int) -> int:
         if math.factorial(n) == num_values:
             return n
     raise ValueError(
-        f"values must be those of all n! permutations of at most {_LARGEST_TABLE} items, got "
-        f"{num_values} of them."
+        f"values must have one entry for each of the n! permutations of at most {_LARGEST_TABLE} "
+        f"items, got {num_values}."
     )
 
 
 def multiply(
     coefficients: Mapping[Partition, np.ndarray], item: int, likelihood: np.ndarray
 ) -> Coefficients:
-    """The coefficients of ``likelihood[perm[item]] f(perm)`` within the band limit of f.
+    r"""Return the coefficients of ``likelihood[perm[item]] f(perm)`` within the band limit of f.
+
+    The permutations that give item i the label j are :math:`h_j \tau h_i^{-1}` with :math:`\tau` in
+    :math:`S_{n-1}` and :math:`h_j` the cycle that brings the last item to j. In Young's orthogonal
+    form :math:`\rho_\lambda(\tau)` is block diagonal, so f on these has the coefficients
+
+    .. math:: \hat f^{ij}_\mu = \sum_{\lambda \to \mu} \frac{d_\lambda}{n\, d_\mu}
+              [\rho_\lambda(h_j)^\top \hat f_\lambda \rho_\lambda(h_i)]_{\mu\mu}
+
+    over :math:`S_{n-1}` (Kondor, Howard and Jebara 2007). They are multiplied by the likelihood of
+    j, moved back and summed over j. This is exact for a band-limited f, but the product also has
+    coefficients of one order more, which are dropped. It is Kronecker conditioning (Huang, Guestrin
+    and Guibas 2009), without Clebsch-Gordan coefficients since the likelihood depends on one label.
 
     Args:
-        coefficients: Those of f, with all partitions up to its band limit.
-        item: The item.
-        likelihood: (n,) by label.
+        coefficients: The coefficients of f for all partitions up to its band limit.
+        item: The item i.
+        likelihood: (n,) likelihoods by label.
 
     Returns:
-        The new coefficients; that of the trivial partition is the sum of the product.
+        The new coefficients. That of the trivial partition is the sum of the product.
     """
     n = len(likelihood)
     restricted: dict[Partition, np.ndarray] = {}
@@ -111,17 +123,29 @@ def multiply(
 
 @functools.lru_cache(maxsize=32)
 def tuples(n: int, order: int) -> np.ndarray:
-    """(N, order) all ordered tuples of distinct items, in the order of the marginals."""
+    """Return (N, order) all ordered tuples of distinct items, in the order of the marginals."""
     if order == 0:
         return np.zeros((1, 0), dtype=np.int64)
     rest = tuples(n - 1, order - 1)
-    # The others keep their order when an item is taken out.
+    # The other items keep their order when one is taken out.
     parts = [np.insert(rest + (rest >= first), 0, first, axis=1) for first in range(n)]
     return np.concatenate(parts)
 
 
 def to_marginals(coefficients: Mapping[Partition, np.ndarray], order: int) -> np.ndarray:
-    """(N, N) marginals of an order up to the band limit, tuples of items by tuples of labels."""
+    r"""Return the marginals (N, N) of an order s up to the band limit.
+
+    Rows are ordered s-tuples of items and columns s-tuples of labels, :math:`N = n! / (n - s)!`,
+
+    .. math:: T_{ab} = P(\sigma(a_1) = b_1, \dots, \sigma(a_s) = b_s)
+              = \sum_\lambda \frac{d_\lambda}{N} \sum_t
+                \langle v_{\lambda t}(b), \hat f_\lambda v_{\lambda t}(a) \rangle,
+
+    where t runs over the vectors of :math:`\lambda` that are invariant under permutations of the
+    first n - s items, and :math:`v_{\lambda t}(a)` is such a vector after moving the last s items
+    to a. So a band-limited function and its marginals of that order are the same in two bases
+    (Huang, Guestrin and Guibas 2009).
+    """
     n = sum(next(iter(coefficients)))
     num = len(tuples(n, order))
     total = np.zeros((num, num))
@@ -132,7 +156,7 @@ def to_marginals(coefficients: Mapping[Partition, np.ndarray], order: int) -> np
 
 
 def from_marginals(marginals: np.ndarray, n: int, order: int) -> Coefficients:
-    """The coefficients of a band limit whose marginals (N, N) are nearest to the given ones."""
+    """Return the coefficients of a band limit whose marginals are nearest to the given (N, N)."""
     found = {}
     for partition in partitions(n, order):
         bases = _invariant(partition, order)
@@ -143,7 +167,7 @@ def from_marginals(marginals: np.ndarray, n: int, order: int) -> Coefficients:
 
 @functools.lru_cache(maxsize=64)
 def _invariant(partition: Partition, order: int) -> tuple[np.ndarray, ...]:
-    """For each invariant vector of a representation, (d, N) where tuples take it."""
+    """Return, for each invariant vector of a representation, (d, N) its images by tuple."""
     if order == 0:
         return (np.ones((1, 1)),) if len(partition) <= 1 else ()
     found = irrep(partition)
@@ -155,18 +179,15 @@ def _invariant(partition: Partition, order: int) -> tuple[np.ndarray, ...]:
     return tuple(bases)
 
 
-# How far entries may be below zero, and positive ones from where the optimum has them.
+# How negative entries may be, and how far positive ones may be from the optimum.
 _TOLERANCE = 1e-9
 _MAX_STEPS = 3000
 
 
 class Projection(NamedTuple):
-    """Coefficients with valid marginals.
+    """Coefficients with valid marginals, their distance, and whether the optimum was reached.
 
-    Attributes:
-        coefficients: Of the given band limit.
-        distance: How far the marginals moved, in the Euclidean norm.
-        converged: Whether the optimum was reached.
+    ``distance`` is how far the marginals moved, in the Euclidean norm.
     """
 
     coefficients: Coefficients
@@ -175,21 +196,18 @@ class Projection(NamedTuple):
 
 
 def project(coefficients: Mapping[Partition, np.ndarray], order: int) -> Projection:
-    r"""The nearest function of the band limit whose marginals of that order are probabilities.
+    r"""Return the nearest function of the band limit ``order`` with non-negative marginals.
 
-    Nearest in the Euclidean norm of the marginals. At order one these are the doubly stochastic
-    matrices, the marginals of distributions. At higher orders the set is a relaxation, larger than
-    that: entries are non-negative and all fit together.
+    The distance is the Euclidean norm of the marginals, and ``coefficients`` have sum one. At order
+    one, valid marginals are the doubly stochastic matrices, which are marginals of distributions.
+    At higher orders the set is larger than that, a relaxation: entries are non-negative and
+    consistent with each other.
 
     With :math:`\Pi` the projection on marginals of functions of sum zero, the solution is
     :math:`T + \Pi \Lambda` with multipliers :math:`\Lambda \ge 0` that minimise the convex function
     :math:`\frac12 \lVert \Pi \Lambda \rVert^2 + \langle \Lambda, T \rangle`. They are found by
     accelerated projected gradients (Beck and Teboulle 2009) with restarts (O'Donoghue and Candes
     2015).
-
-    Args:
-        coefficients: All of the band limit, with sum one.
-        order: The band limit.
     """
     n = sum(next(iter(coefficients)))
     start = to_marginals(coefficients, order)
@@ -201,7 +219,7 @@ def project(coefficients: Mapping[Partition, np.ndarray], order: int) -> Project
         change[(n,)] = np.zeros((1, 1))
         valid = start + to_marginals(change, order)
         found = {each: coefficients[each] + change[each] for each in change}
-        # Zero where multipliers and entries are non-negative and one of each pair is zero.
+        # Zero if multipliers and entries are non-negative and one of each pair is zero.
         if np.abs(np.minimum(valid, point)).max() <= _TOLERANCE:
             converged = True
             break

@@ -1,20 +1,20 @@
 r"""Irreducible representations of the symmetric group in Young's orthogonal form.
 
-They belong to the partitions :math:`\lambda` of n; a basis of each are the standard tableaux of its
-shape. The transposition of k and k + 1 maps a tableau t to
+There is one for each partition :math:`\lambda` of n, with the standard tableaux of that shape as a
+basis. The transposition of k and k + 1 maps a tableau t to
 
 .. math:: t / r + \sqrt{1 - 1 / r^2}\, t',
 
-with :math:`t'` the tableau in which k and k + 1 have changed places and r the content (column minus
+with :math:`t'` the tableau in which k and k + 1 have traded places and r the content (column minus
 row) of k + 1 in t minus that of k. These matrices are orthogonal and have two entries in each row,
 so a product with one costs O(d^2) (Young 1931; Kondor, Howard and Jebara 2007).
 
-Tableaux are sorted by where n is, then by where n - 1 is, and so on. Permutations that leave the
-last item in place then are block diagonal. Their blocks are the representations of
-:math:`S_{n-1}` that arise by taking a corner off :math:`\lambda`, the lowest corner first.
+Tableaux are sorted by the place of n, then by that of n - 1, and so on. Matrices of permutations
+that leave the last item in place are then block diagonal. Their blocks are the representations of
+:math:`S_{n-1}` obtained by removing a corner of :math:`\lambda`, the lowest corner first.
 
-A permutation is a vector with ``perm[i] = j``, from zero, and ``rho(a) rho(b)`` represents
-``a[b]``, b being applied first.
+A permutation is a vector with ``perm[i] = j``, counted from zero. ``rho(a) rho(b)`` represents
+``a[b]``, which applies b first.
 """
 
 import functools
@@ -28,7 +28,7 @@ Partition = tuple[int, ...]
 
 
 class Block(NamedTuple):
-    """A representation of one item less inside another: its partition, and where it is."""
+    """A block of one item less in a representation: its partition and its place."""
 
     partition: Partition
     place: slice
@@ -39,10 +39,10 @@ class Irrep:
     """An irreducible representation.
 
     Attributes:
-        partition: Its partition of n.
-        diagonal: (n-1, d) what each adjacent transposition leaves of each tableau, 1/r.
-        partner: (n-1, d) which tableau it mixes it with, itself if none.
-        blocks: Those of one item less, in the order of the basis.
+        partition: The partition of n.
+        diagonal: (n-1, d) the diagonal entry 1/r of each adjacent transposition and tableau.
+        partner: (n-1, d) the tableau that it mixes with, itself if there is none.
+        blocks: The representations of one item less, in the order of the basis.
     """
 
     partition: Partition
@@ -57,19 +57,14 @@ class Irrep:
 
     @property
     def mean_transposition(self) -> float:
-        """The scalar that the mean of all transpositions is: sum of contents over pairs."""
-        n = sum(self.partition)
-        contents = sum(
-            col - row for row, length in enumerate(self.partition) for col in range(length)
-        )
-        return contents / math.comb(n, 2)
+        """The scalar by which the mean of all transpositions acts: sum of contents over pairs."""
+        rows = enumerate(self.partition)
+        contents = sum(col - row for row, length in rows for col in range(length))
+        return contents / math.comb(sum(self.partition), 2)
 
     @functools.cached_property
     def cosets(self) -> np.ndarray:
-        """(n, d, d) the matrices of the cycles that bring the last item to place j.
-
-        Cycle j maps n - 1 to j and leaves the others in their order.
-        """
+        """The matrices (n, d, d) of the cycles that map n - 1 to j and keep the others in order."""
         n = sum(self.partition)
         found = np.empty((n, self.dim, self.dim))
         found[n - 1] = np.eye(self.dim)
@@ -78,30 +73,30 @@ class Irrep:
         return found
 
     def matrix(self, perm: np.ndarray) -> np.ndarray:
-        """(d, d) the matrix of a permutation (n,)."""
+        """Return the matrix (d, d) of a permutation (n,)."""
         return self.left(perm, np.eye(self.dim))
 
     def left(self, perm: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """``rho(perm) M`` for M of shape (d, k)."""
-        # perm = s_a s_b ... s_z is found from the right end by sorting.
+        """Return ``rho(perm) M`` for M of shape (d, k)."""
+        # Sorting finds perm = s_a s_b ... s_z from the right end.
         for k in reversed(_adjacent_swaps(perm)):
             M = self._swapped(k, M)
         return M
 
     def right(self, M: np.ndarray, perm: np.ndarray) -> np.ndarray:
-        """``M rho(perm)`` for M of shape (k, d)."""
+        """Return ``M rho(perm)`` for M of shape (k, d)."""
         return self.left(np.argsort(perm), M.T).T
 
     def _swapped(self, k: int, M: np.ndarray) -> np.ndarray:
-        """``rho(s_k) M`` for the transposition of k and k + 1."""
+        """Return ``rho(s_k) M`` for the transposition of k and k + 1."""
         diagonal = self.diagonal[k][:, None]
         return diagonal * M + np.sqrt(1 - diagonal**2) * M[self.partner[k]]
 
 
 def _adjacent_swaps(perm: np.ndarray) -> list[int]:
-    """The k of transpositions (k, k+1) whose product, the last one applied first, is perm."""
+    """Return the k of transpositions (k, k+1) whose product, the last applied first, is perm."""
     values, swaps = [int(value) for value in perm], []
-    # perm s_k has the entries k and k + 1 exchanged; sorting makes it the identity.
+    # perm s_k has entries k and k + 1 exchanged; sorting makes it the identity.
     for end in range(len(values) - 1, 0, -1):
         for k in range(end):
             if values[k] > values[k + 1]:
@@ -111,13 +106,13 @@ def _adjacent_swaps(perm: np.ndarray) -> list[int]:
 
 
 def partitions(n: int, order: int | None = None) -> list[Partition]:
-    """The partitions of n whose first part is at least n - order, larger first parts first."""
+    """Return the partitions of n with a first part of at least n - order, in decreasing order."""
     least = 1 if order is None else max(1, n - order)
     return _partitions(n, n, least)
 
 
 def _partitions(n: int, largest: int, least: int) -> list[Partition]:
-    """Partitions of n whose first part is between these two."""
+    """Return the partitions of n whose first part is between ``least`` and ``largest``."""
     if n == 0:
         return [()]
     return [
@@ -129,7 +124,7 @@ def _partitions(n: int, largest: int, least: int) -> list[Partition]:
 
 @functools.lru_cache(maxsize=256)
 def irrep(partition: Partition) -> Irrep:
-    """The representation of a partition."""
+    """Return the representation of a partition."""
     tableaux = _tableaux(partition)
     index = {tableau: t for t, tableau in enumerate(tableaux)}
     n = sum(partition)
@@ -150,7 +145,7 @@ def irrep(partition: Partition) -> Irrep:
 
 
 def _without_corner(partition: Partition) -> list[Partition]:
-    """The partitions of one less inside a partition, the lowest corner first."""
+    """Return the partitions with one corner removed, the lowest corner first."""
     found = []
     for row in range(len(partition) - 1, -1, -1):
         below = partition[row + 1] if row + 1 < len(partition) else 0
@@ -162,7 +157,7 @@ def _without_corner(partition: Partition) -> list[Partition]:
 
 @functools.lru_cache(maxsize=256)
 def _tableaux(partition: Partition) -> list[tuple[int, ...]]:
-    """Standard tableaux as the rows that the items 0, 1, ... are in."""
+    """Return the standard tableaux, each as the rows of the items 0, 1, ..."""
     if sum(partition) == 0:
         return [()]
     found = []
@@ -174,10 +169,5 @@ def _tableaux(partition: Partition) -> list[tuple[int, ...]]:
 
 
 def _contents(tableau: tuple[int, ...]) -> list[int]:
-    """Column minus row of each item."""
-    lengths: dict[int, int] = {}
-    contents = []
-    for row in tableau:
-        contents.append(lengths.get(row, 0) - row)
-        lengths[row] = lengths.get(row, 0) + 1
-    return contents
+    """Return column minus row of each item."""
+    return [tableau[:k].count(row) - row for k, row in enumerate(tableau)]

@@ -1,4 +1,11 @@
-"""Settings of sequential importance sampling."""
+"""Method "importance": sequential importance sampling, row by row (Harrison and Miller 2013).
+
+It gives weighted matchings and an estimate of the evidence that is unbiased on its natural scale,
+whatever the density; both have standard errors from independent populations. Use it if the evidence
+and its error matter, above all for linear models and for matchings with forbidden pairs. A density
+that is far from any linear function enters only in the last factor of a weight. A few matchings
+then have all the weight, which the errors and the verdict show.
+"""
 
 import dataclasses
 from typing import Literal, NamedTuple, get_args
@@ -7,16 +14,10 @@ import jax
 import numpy as np
 
 from permvi._checks import one_of, whole
+from permvi.inference.discrete import warm_start
 from permvi.inference.discrete.family import Family, draw_many
 from permvi.inference.discrete.structure import build_structure
-from permvi.inference.discrete.warm_start import (
-    find_table,
-    initial_family,
-    log_marginals,
-    uniform_family,
-)
-from permvi.inference.importance.population import draw_populations
-from permvi.inference.importance.weights import Weighted, combine
+from permvi.inference.importance.population import Weighted, combine, draw_populations
 from permvi.inference.method import Context, Method, MethodInfo, option_names
 from permvi.inference.verdict.audit import audited
 from permvi.posterior import Posterior, diagnose
@@ -29,16 +30,15 @@ Guide = Literal["auto", "uniform"]
 
 @dataclasses.dataclass(frozen=True)
 class ImportanceOptions:
-    """How to sample.
+    """Options of method "importance".
 
     Attributes:
         num_particles: Particles in a population.
-        num_populations: Independent populations, at least 2: standard errors come from how much
-            they differ.
+        num_populations: Independent populations, at least 2; their spread gives standard errors.
         resample_below: Resample a population when its effective sample size falls below this share
-            of its particles; 0 never does (plain importance sampling), 1 always does.
-        guide: What columns are chosen by: "auto" (the balanced scores of a linear model, or of a
-            linear function that explains the density, if one does) or "uniform".
+            of its particles: 0 for never (plain importance sampling), 1 for always.
+        guide: The weights by which columns are chosen: "auto" for the balanced scores of a linear
+            model, or of a linear function that explains the density if there is one, or "uniform".
     """
 
     num_particles: int = 256
@@ -56,18 +56,18 @@ class ImportanceOptions:
         one_of("guide", self.guide, get_args(Guide))
 
 
-# The largest share of the evaluations that looking for a linear stand-in may take.
+# The largest share of the evaluations to spend on the search for a linear approximation.
 _PROBE_SHARE = 0.25
 
 
 class ImportanceResult(NamedTuple):
-    """What a run found.
+    """The result of a run.
 
     Attributes:
         weighted: Weighted matchings, evidence and errors.
-        num_resamplings: Mean number per population.
+        num_resamplings: The mean number of resamplings per population.
         mode: (n,) or (S, n) the matching of largest density seen.
-        num_evaluations: How many log densities were evaluated.
+        num_evaluations: The number of log densities evaluated.
     """
 
     weighted: Weighted
@@ -82,17 +82,17 @@ def run_importance(
     evaluate: Evaluate,
     options: ImportanceOptions | None = None,
 ) -> ImportanceResult:
-    """Weighted matchings and an unbiased estimate of the evidence.
+    """Return weighted matchings and an unbiased estimate of the evidence.
 
-    Rows choose one after the other, certain ones first, by Sinkhorn-balanced scores and by what a
-    choice leaves to the others; masks, rectangles and unmatched items are in the graph behind. Any
-    density will do, since its value enters as the last factor of a weight. Cost: O(n^3) and at most
-    one log density per particle, none twice.
+    Rows choose one after the other, certain ones first, by Sinkhorn-balanced scores and by the
+    choices that remain for the others. Masks, rectangles and unmatched items are respected. Any
+    density is possible, since its value enters as the last factor of a weight. Cost: O(n^3) and at
+    most one log density per particle, with no matching evaluated twice.
 
     Args:
-        problem: Without other latents.
+        problem: The problem, without other latents.
         rng_key: A JAX random key.
-        evaluate: The log density of choices (num, S, n) on the host, -> (num,).
+        evaluate: Maps choices (num, S, n) to log densities (num,) on the host.
         options: Settings.
 
     Raises:
@@ -103,7 +103,7 @@ def run_importance(
     seen = Evaluations(evaluate, structure.shape[1])
     key_probe, key_draw = jax.random.split(rng_key)
     num = options.num_populations * options.num_particles
-    family = _guide(problem, key_probe, seen, options, int(_PROBE_SHARE * num))
+    family = _guide(problem, key_probe, seen, options.guide, int(_PROBE_SHARE * num))
     drawn = draw_populations(
         family,
         key_draw,
@@ -116,7 +116,7 @@ def run_importance(
     log_p = seen.look_up(flat)
     if not (log_p > -np.inf).any():
         raise ValueError("the log density must be finite for some matching, got -inf for all seen.")
-    # In float64, whatever the guide was computed in.
+    # In float64, whatever the precision of the guide.
     guide = np.asarray(family.params["logits"], np.float64)[0]
     of_sites, of_rows = np.indices(flat.shape[1:])
     log_guide = guide[of_sites, of_rows, flat].sum(axis=(1, 2))
@@ -126,44 +126,35 @@ def run_importance(
         + (log_p - log_guide).reshape(choices.shape[:2])
     )
     weighted = combine(np.asarray(as_perms(choices, problem)), log_weights, problem.shape[1])
-    return ImportanceResult(
-        weighted,
-        float(np.mean(np.asarray(drawn.num_resamplings))),
-        np.asarray(as_perms(seen.best, problem)),
-        seen.num_evaluations,
-    )
+    mode = np.asarray(as_perms(seen.best, problem))
+    num_resamplings = float(np.mean(np.asarray(drawn.num_resamplings)))
+    return ImportanceResult(weighted, num_resamplings, mode, seen.num_evaluations)
 
 
 def _guide(
-    problem: Problem,
-    rng_key: jax.Array,
-    seen: Evaluations,
-    options: ImportanceOptions,
-    max_evaluations: int,
+    problem: Problem, rng_key: jax.Array, seen: Evaluations, guide: Guide, max_evaluations: int
 ) -> Family:
-    """One look-ahead component at the Sinkhorn marginals of a linear stand-in, or of the mask."""
+    """Return a look-ahead component at the Sinkhorn marginals of a linear approximation or mask."""
     structure = build_structure(problem)
     keys = iter(jax.random.split(rng_key, 4))
-    uniform = uniform_family(structure)
+    uniform = warm_start.uniform_family(structure)
 
     def probe(num: int) -> tuple[np.ndarray, np.ndarray]:
         choices = np.asarray(_draw_many(uniform, next(keys), num))
         return choices, seen.look_up(choices)
 
-    table = None
-    if options.guide == "auto":
-        table = find_table(problem, structure, probe, max_evaluations)
+    table = (
+        warm_start.find_table(problem, structure, probe, max_evaluations)
+        if guide == "auto"
+        else None
+    )
     if table is None:
-        shape = (structure.num_sites, structure.shape[0], structure.num_choices)
-        table = np.zeros(shape)
-    rng = np.random.default_rng(0)
-    balanced = log_marginals(structure, table)
-    return initial_family(structure, "lookahead", 1, rng, balanced)
+        table = np.zeros((structure.num_sites, structure.shape[0], structure.num_choices))
+    balanced = warm_start.log_marginals(structure, table)
+    return warm_start.initial_family(structure, "lookahead", 1, np.random.default_rng(0), balanced)
 
 
 _draw_many = jax.jit(draw_many, static_argnums=2)
-
-
 _ADVICE = "try more particles, or method='sequential' or 'mcmc'"
 
 
@@ -195,7 +186,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         diagnostics=diagnostics,
         num_evaluations=result.num_evaluations,
     )
-    # The search behind a verdict knows of matchings that are as large as can be.
+    # The search behind a verdict handles only matchings with as many pairs as possible.
     if problem.is_partial:
         return posterior
     return audited(prepared, posterior, result.mode, _ADVICE)

@@ -1,20 +1,24 @@
-r"""A population of particles that choose columns row by row, under a guide.
+r"""Populations of particles that choose columns row by row under a guide, and their combination.
 
-A guide is a table of log weights :math:`G` that is roughly doubly stochastic. After t rows a
-particle has the target
+A guide is a roughly doubly stochastic table with logarithms :math:`G`. After t rows a particle has
+the target
 
 .. math:: \log \gamma_t = \sum_{s \le t} G_{s, x_s} + \sum_{u\ \text{later}}
           \log \sum_{k\ \text{free}} e^{G_{uk}},
 
-where the second sum looks ahead: it is the row-sum approximation to the log permanent of what is
-left, and zero at the end. Rows choose with `conditionals.lookahead`, so that only what leaves the
-others a matching is ever proposed, and :math:`w_t = \gamma_t / (\gamma_{t-1} q_t)` depends on the
-past alone wherever every column is allowed. Whatever the guide, the estimate
+where the second sum looks ahead: it is the row-sum approximation to the log permanent of the
+remaining table, and zero at the end. Rows choose with `conditionals.lookahead`, so that every
+choice leaves the others a matching. If every column is allowed,
+:math:`w_t = \gamma_t / (\gamma_{t-1} q_t)` depends on the past only. For every guide, the estimate
 
 .. math:: \hat Z = \prod_{\text{resamplings}} \overline{w} \cdot
           \overline{w\, p / \gamma_n}
 
 of :math:`\sum_x p(x)` is unbiased (Del Moral 2004, section 7.4).
+
+**Combination.** The populations' estimates :math:`Z_g` of the evidence are independent and
+unbiased, and so is their mean, on the natural scale. Its standard error comes from their spread.
+Marginals are ratios :math:`M = \sum_g Z_g M_g / \sum_g Z_g`, and their errors are linearised.
 """
 
 import functools
@@ -22,8 +26,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import logsumexp
+from scipy.special import logsumexp as host_logsumexp
 
 from permvi.inference.discrete.conditionals import Params
 from permvi.inference.discrete.family import Family, allowed_pairs, batch_size, next_choice
@@ -31,14 +37,14 @@ from permvi.inference.discrete.structure import DrawState, begin, choose
 
 
 class Population(NamedTuple):
-    """Particles, with their populations in front.
+    """Populations of particles.
 
     Attributes:
-        choices: (populations, num, S, n).
-        log_weights: (populations, num) of the particles for the guide's target, since the last
+        choices: (populations, num, S, n) choices of the particles.
+        log_weights: (populations, num) log weights for the guide's target since the last
             resampling.
-        log_scale: (populations,) what the mean weights before resamplings have multiplied up to.
-        num_resamplings: (populations,) how often.
+        log_scale: (populations,) the log of the product of the mean weights before resamplings.
+        num_resamplings: (populations,) numbers of resamplings.
     """
 
     choices: jax.Array
@@ -49,7 +55,7 @@ class Population(NamedTuple):
 
 class _Carry(NamedTuple):
     states: DrawState
-    # What the target holds of the future: nothing, before a site is begun.
+    # The second sum of the target; zero before a site begins.
     outlook: jax.Array
     population: Population
 
@@ -63,17 +69,12 @@ def draw_populations(
     num_particles: int,
     num_populations: int,
 ) -> Population:
-    """Independent populations under a guide.
+    """Draw independent populations under a guide.
 
-    Args:
-        family: One look-ahead component, whose logits and later logits are the guide.
-        rng_key: A JAX random key.
-        resample_below: The share of the particles that the effective sample size may not fall
-            below.
-        num_particles: In each population.
-        num_populations: How many.
+    The guide is the logits and later logits of ``family``, one look-ahead component. A population
+    is resampled when its effective sample size is below the share ``resample_below``.
     """
-    # A divisor: what is left over would be compiled once more.
+    # A divisor of the number, since a remainder would be compiled again.
     most = min(num_populations, max(1, batch_size(family) // num_particles))
     together = next(size for size in range(most, 0, -1) if num_populations % size == 0)
     return lax.map(
@@ -112,9 +113,11 @@ def _draw_population(
             choices=carry.population.choices.at[:, site, row].set(choice.astype(jnp.int32)),
             log_weights=carry.population.log_weights + log_gain.astype(dtype),
         )
-        # The weights of whole matchings change once more; until then there is no need.
+        # After the last row the density still changes the weights, so do not resample there.
         last = site * n + place == S * n - 1
-        due = (_effective_size(population.log_weights) < resample_below * num) & ~last
+        weights = population.log_weights
+        size = jnp.exp(2 * logsumexp(weights) - logsumexp(2 * weights))
+        due = (size < resample_below * num) & ~last
         return _resample(_Carry(states, outlook, population), key_resample, due), None
 
     nothing = jnp.zeros((), dtype)
@@ -129,7 +132,7 @@ def _draw_population(
 
 
 def _outlook(family: Family, params: Params, site: jax.Array, state: DrawState) -> jax.Array:
-    """The log row sums of the rows that are left, over what is free, added up."""
+    """Return the sum of the log row sums of the remaining rows over free columns."""
     pairs = allowed_pairs(family.structure.site(site))
     m = state.free.shape[0]
     available = pairs.at[:, :m].set(pairs[:, :m] & state.free)
@@ -137,12 +140,8 @@ def _outlook(family: Family, params: Params, site: jax.Array, state: DrawState) 
     return jnp.sum(jnp.where(state.later, sums, 0.0)).astype(family.log_weights.dtype)
 
 
-def _effective_size(log_weights: jax.Array) -> jax.Array:
-    return jnp.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights))
-
-
 def _resample(carry: _Carry, rng_key: jax.Array, due: jax.Array) -> _Carry:
-    """Systematic resampling (Kitagawa 1996), if it is due."""
+    """Resample systematically (Kitagawa 1996) if it is due."""
     states, outlook, population = carry
     log_weights = population.log_weights
     num = log_weights.shape[0]
@@ -162,3 +161,87 @@ def _resample(carry: _Carry, rng_key: jax.Array, due: jax.Array) -> _Carry:
             population.num_resamplings + due.astype(jnp.int32),
         ),
     )
+
+
+class Weighted(NamedTuple):
+    """Weighted matchings.
+
+    Attributes:
+        perms: (num, n) or (num, S, n) matchings of all populations.
+        log_weights: (num,) log weights; the mean weight is the evidence.
+        log_evidence: The log of an unbiased estimate.
+        log_evidence_se: Its standard error, which is the relative standard error of the estimate.
+        log_evidence_by_population: (populations,) the log of each population's estimate.
+        ess_per_draw: The effective sample size per draw of the weights, after any resampling.
+        error_by_row: (n,) or (S, n) expected total variation between the marginals and those of the
+            posterior, due to sampling.
+        disagreement_by_row: (n,) or (S, n) total variation between the marginals of the first and
+            the second half of the populations, beyond what their errors explain.
+    """
+
+    perms: np.ndarray
+    log_weights: np.ndarray
+    log_evidence: float
+    log_evidence_se: float
+    log_evidence_by_population: np.ndarray
+    ess_per_draw: float
+    error_by_row: np.ndarray
+    disagreement_by_row: np.ndarray
+
+
+def combine(perms: np.ndarray, log_weights: np.ndarray, num_cols: int) -> Weighted:
+    """Combine populations.
+
+    Args:
+        perms: (populations, num, n) or (populations, num, S, n) matchings, -1 for unmatched.
+        log_weights: (populations, num) log weights, not all -inf. The mean weight of a population
+            is its estimate of the evidence.
+        num_cols: The number of columns m.
+    """
+    groups, num = log_weights.shape
+    each = host_logsumexp(log_weights, axis=1) - np.log(num)
+    log_evidence = float(host_logsumexp(each) - np.log(groups))
+    flat = log_weights.ravel()
+    shares = np.exp(flat - host_logsumexp(flat))
+    tables = _tables(perms, np.exp(log_weights - log_evidence) / num, num_cols)
+    halves = [_ratio(part) for part in (tables[: groups // 2], tables[groups // 2 :])]
+    apart = 0.5 * np.abs(halves[0][0] - halves[1][0]).sum(axis=-1)
+    expected = np.hypot(halves[0][1], halves[1][1])
+    event = perms.shape[2:]
+    return Weighted(
+        perms.reshape(-1, *event),
+        flat,
+        log_evidence,
+        # Relative to the mean, to avoid overflow.
+        float(np.exp(each - log_evidence).std(ddof=1) / np.sqrt(groups)),
+        each,
+        float(1 / (shares**2).sum() / len(shares)),
+        _ratio(tables)[1].reshape(event),
+        np.maximum(apart - expected, 0.0).reshape(event),
+    )
+
+
+def _tables(perms: np.ndarray, weights: np.ndarray, num_cols: int) -> np.ndarray:
+    """Return (populations, rows, m + 1) the weight of each column, and of unmatched, by row."""
+    groups, num = weights.shape
+    rows = perms.reshape(groups, num, -1) % (num_cols + 1)
+    tables = np.zeros((groups, rows.shape[2], num_cols + 1))
+    index = np.arange(groups)[:, None, None], np.arange(rows.shape[2])
+    np.add.at(tables, (*index, rows), weights[:, :, None])
+    return tables
+
+
+def _ratio(tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return the marginals (rows, m + 1) of some populations, and the expected error by row.
+
+    A normal error of sd s has the mean absolute value :math:`s \sqrt{2 / \pi}`, and total variation
+    is half the sum over columns.
+    """
+    groups, totals = len(tables), tables[:, 0].sum(axis=-1)
+    if totals.sum() == 0 or groups < 2:
+        rows, states = tables.shape[1:]
+        return np.full((rows, states), 1 / states), np.ones(rows)
+    marginals = tables.sum(axis=0) / totals.sum()
+    residuals = (tables - totals[:, None, None] * marginals) / totals.sum()
+    variances = (residuals**2).sum(axis=0) * groups / (groups - 1)
+    return marginals, np.sqrt(variances / (2 * np.pi)).sum(axis=-1)

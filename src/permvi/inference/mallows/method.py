@@ -1,6 +1,11 @@
-"""The law of a fitted Mallows model: exact probabilities, exact draws or those of a chain."""
+"""Method "mallows": a Mallows model around the best matching, and the law of such a model.
+
+This is a baseline of the paper's matching study. Its probabilities are exact and it is easy to draw
+from, but it depends on the data only through the centre and the dispersion.
+"""
 
 import dataclasses
+import functools
 import heapq
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
@@ -29,13 +34,13 @@ Sampler = Literal["exact", "mcmc"]
 
 @register_law
 class MallowsLaw:
-    """A Mallows model of the items that are not known.
+    """A Mallows model of the rows and columns without a known pair, in their order.
 
     Args:
         centre: (n,) the most probable permutation, known pairs included.
         theta: The dispersion.
-        distance: The distance, among rows and columns of no known pair, counted in their order.
-        known: (n,) known columns, -1 where unknown; by default nothing is known.
+        distance: The distance between permutations.
+        known: (n,) known columns, -1 where unknown; by default none is known.
         sampler: "exact", or "mcmc" for chains of swaps.
         num_steps: Steps of each chain.
     """
@@ -63,7 +68,7 @@ class MallowsLaw:
 
     @property
     def entropy(self) -> float:
-        r"""In nats: :math:`\log Z - \theta\, d \log Z / d\theta`, the slope by differences."""
+        r"""The entropy in nats: :math:`\log Z - \theta\, d \log Z / d\theta`, by differences."""
         n, step = len(self._rows), 1e-5
         ends = np.array([max(self.theta - step, 0.0), self.theta + step])
         low, high = log_normalizer(ends, n, self.distance, np)
@@ -71,19 +76,19 @@ class MallowsLaw:
         return max(0.0, self._log_normalizer - self.theta * float(slope))
 
     def sample(self, num: int, rng: np.random.Generator) -> np.ndarray:
-        """Independent draws, exact or by chains."""
+        """Return independent draws, exact or by chains."""
         law = Mallows(jnp.asarray(self._free_centre), self.theta, self.distance)
         key = jax.random.key(int(rng.integers(2**32)))
-        if self.sampler == "exact":
-            draws = draw_exactly(law, key, num)
-        else:
-            draws = draw_by_swaps(law, key, num, self.num_steps)
+        exact = self.sampler == "exact"
+        draws = (
+            draw_exactly(law, key, num) if exact else draw_by_swaps(law, key, num, self.num_steps)
+        )
         perms = np.tile(self.known, (num, 1))
         perms[:, self._rows] = self._cols[np.asarray(draws)]
         return perms
 
     def log_prob(self, perms: np.ndarray) -> np.ndarray:
-        """Exact log probabilities, -inf for what is no permutation or breaks a known pair."""
+        """Return exact log probabilities, -inf for non-permutations and broken known pairs."""
         flat = perms.reshape(-1, perms.shape[-1])
         n = flat.shape[1]
         valid = (np.sort(flat, axis=1) == np.arange(n)).all(axis=1)
@@ -96,10 +101,10 @@ class MallowsLaw:
         return found.reshape(perms.shape[:-1])
 
     def top(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k most probable, exactly: from the centre outwards.
+        """Return the k most probable permutations, exactly, and their probabilities.
 
-        Every permutation but the centre has one nearer to the centre a swap away, under all four
-        distances; so a best-first search along swaps meets them in order.
+        Under all four distances, every permutation but the centre is one swap away from one nearer
+        to the centre. A best-first search along swaps therefore finds them in order.
         """
         start = tuple(self.centre.tolist())
         heap, seen = [(0.0, start)], {start}
@@ -108,8 +113,6 @@ class MallowsLaw:
             _, perm = heapq.heappop(heap)
             found.append(perm)
             around = self._swapped(np.array(perm))
-            if not len(around):
-                break
             for other, log_prob in zip(around.tolist(), self.log_prob(around), strict=True):
                 if tuple(other) not in seen:
                     seen.add(tuple(other))
@@ -118,34 +121,23 @@ class MallowsLaw:
         return perms, np.exp(self.log_prob(perms))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The parameters."""
-        return {
-            "centre": self.centre,
-            "theta": np.array(self.theta),
-            "distance": np.array(self.distance),
-            "known": self.known,
-            "sampler": np.array(self.sampler),
-            "num_steps": np.array(self.num_steps),
-        }
+        """Return the parameters as arrays."""
+        names = ("centre", "theta", "distance", "known", "sampler", "num_steps")
+        return {name: np.array(getattr(self, name)) for name in names}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The law that ``to_arrays`` described."""
-        return cls(
-            arrays["centre"],
-            float(arrays["theta"]),
-            str(arrays["distance"]),  # type: ignore[arg-type]
-            known=arrays["known"],
-            sampler=str(arrays["sampler"]),  # type: ignore[arg-type]
-            num_steps=int(arrays["num_steps"]),
-        )
+        """Rebuild the law from ``to_arrays``."""
+        names = ("theta", "distance", "sampler", "num_steps")
+        scalars: dict[str, Any] = {name: np.asarray(arrays[name]).item() for name in names}
+        return cls(arrays["centre"], known=arrays["known"], **scalars)
 
     @property
     def _log_normalizer(self) -> float:
         return float(log_normalizer(self.theta, len(self._rows), self.distance, np))
 
     def _swapped(self, perm: np.ndarray) -> np.ndarray:
-        """All swaps of two free rows."""
+        """Return all swaps of two free rows."""
         first, second = np.triu_indices(len(self._rows), 1)
         i, j, pairs = self._rows[first], self._rows[second], np.arange(len(first))
         around = np.tile(perm, (len(first), 1))
@@ -158,7 +150,7 @@ _ADVICE = "try method='sequential' or 'exact'"
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """Fit one problem; ``theta`` by the discrete ELBO unless it is given."""
+    """Fit one problem; ``theta`` maximises the discrete ELBO unless it is given."""
     options = context.options
     distance: Any = one_of("distance", options.get("distance", "footrule"), DISTANCES)
     num_draws = whole("num_draws", options.get("num_draws", _NUM_DRAWS))
@@ -166,10 +158,9 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     num_steps = whole("num_steps", options.get("num_steps", 10 * n * n))
     centre, evaluations = _centre(prepared, context)
     theta, extras = options.get("theta"), {}
+    density = functools.partial(log_densities, prepared.problem)
     if theta is None:
-        found = fit_theta(
-            lambda perms: log_densities(prepared.problem, perms), centre, distance, context.rng_key
-        )
+        found = fit_theta(density, centre, distance, context.rng_key)
         theta, evaluations = found.theta, evaluations + found.num_evaluations
         extras["elbo"] = np.array(found.elbo)
     elif not (np.ndim(theta) == 0 and 0 <= theta < np.inf):
@@ -191,7 +182,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 
 def _centre(prepared: Prepared, context: Context) -> tuple[np.ndarray, int]:
-    """The centre in the reduced problem, and how many densities it took."""
+    """Return the centre in the reduced problem, and the number of densities evaluated for it."""
     given = context.options.get("centre")
     if given is not None:
         centre = np.asarray(given)
@@ -205,16 +196,14 @@ def _centre(prepared: Prepared, context: Context) -> tuple[np.ndarray, int]:
         return (centre if prepared.reduction is None else _reduced(prepared, centre[None])[0]), 0
     if prepared.problem.scores is not None:
         return np.asarray(assignment.solve(np.asarray(prepared.problem.scores, np.float64))), 0
-    found = solve_density(
-        prepared.problem,
-        lambda perms: log_densities(prepared.problem, perms),
-        rng=np.random.default_rng(context.seed),
-    )
+    density = functools.partial(log_densities, prepared.problem)
+    rng = np.random.default_rng(context.seed)
+    found = solve_density(prepared.problem, density, rng=rng)
     return found.perm, found.num_evaluations
 
 
 def _reduced(prepared: Prepared, perms: np.ndarray) -> np.ndarray:
-    """Matchings (num, n) of the whole problem as those of the reduced one."""
+    """Return matchings (num, n) of the whole problem as matchings of the reduced one."""
     reduction: Any = prepared.reduction
     settled = np.asarray(reduction.settled)
     if not ((perms == settled) | (settled < 0)).all():

@@ -1,30 +1,32 @@
-"""Chains and their acceptance rule, in JAX and in NumPy alike.
+"""Markov kernels on many chains at once: swaps, cycles, independence proposals and exchanges.
 
-Functions here take arrays of either kind: densities that are no JAX functions leave the chains on
-the host, in float64.
+`accept` and `exchange` take JAX and NumPy arrays alike, since chains of densities that are not JAX
+functions stay on the host, in float64. The steps are for densities that are JAX functions.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from permvi.inference.mcmc.moves import MatchingSpace, Swap, num_words, propose_cycle, propose_swap
+from permvi.inference.mcmc import moves
+from permvi.inference.mcmc.moves import MatchingSpace, Swap
+from permvi.inference.mcmc.options import Proposal
 from permvi.problem.problem import Problem
 
 KINDS = ("swap", "cycle", "independence")
 
 
 class Chains(NamedTuple):
-    """B chains: where they are and what they have seen.
+    """The states of B chains and what they have seen.
 
     Attributes:
         perms: (B, S, n) matchings.
         log_p: (B,) their log densities.
-        best_perms: (B, S, n) the matching of largest density that each has evaluated.
-        best_log_p: (B,) its log density. NaN or +inf, which no density may be, stay here once seen.
+        best_perms: (B, S, n) the matching of largest density that each chain has evaluated.
+        best_log_p: (B,) its log density. NaN and +inf, which are errors, stay here once seen.
         moved: (B, 3) how often each of `KINDS` has changed the matching.
     """
 
@@ -36,7 +38,7 @@ class Chains(NamedTuple):
 
     @classmethod
     def start(cls, perms: Any, log_p: Any) -> "Chains":
-        """Chains that have seen nothing but their starting points."""
+        """Return chains at their starting points."""
         xp = _namespace(perms)
         return cls(perms, log_p, perms, log_p, xp.zeros((len(perms), len(KINDS)), int))
 
@@ -46,27 +48,24 @@ def accept(
     kind: str,
     perms: Any,
     log_p: Any,
-    gain: Any,
     betas: Any,
     log_uniforms: Any,
+    *,
+    gain: Any = None,
     log_hastings: Any = 0.0,
 ) -> Chains:
-    r"""Metropolis-Hastings on :math:`p^\beta`: move with probability min(1, ratio).
+    r"""Accept or reject proposals by Metropolis-Hastings on :math:`p^\beta`.
 
-    The ratio is :math:`\exp(\beta (\log p(x') - \log p(x)))` times the Hastings ratio. From where
-    the density is zero every proposal is taken, in search of a place where it is not.
+    The ratio is :math:`\exp(\beta (\log p(x') - \log p(x)))` times the Hastings ratio. A chain
+    whose density is zero accepts every proposal, in search of a positive density.
 
-    Args:
-        chains: B chains.
-        kind: One of `KINDS`.
-        perms: (B, S, n) proposals; one that is no change is no move.
-        log_p: (B,) their log densities.
-        gain: (B,) log densities less those of the chains.
-        betas: (B,) inverse temperatures.
-        log_uniforms: (B,) logs of uniform numbers.
-        log_hastings: (B,) logs of Hastings ratios.
+    ``perms``, (B, S, n), are proposals of one ``kind`` for B chains and ``log_p`` their log
+    densities; a proposal equal to the state does not count as a move. All other arrays are (B,):
+    ``betas`` are inverse temperatures, ``log_uniforms`` logs of uniform numbers, and ``gain`` is
+    the change of the log density, if it is known more precisely than from the difference.
     """
     xp = _namespace(chains.perms)
+    gain = log_p - chains.log_p if gain is None else gain
     yes = (log_uniforms < betas * gain + log_hastings) | (chains.log_p == -xp.inf)
     changed = yes & (perms != chains.perms).any(axis=(-2, -1))
     better = ~(log_p <= chains.best_log_p) & ~xp.isnan(chains.best_log_p)
@@ -86,16 +85,9 @@ def exchange(
 
     Neighbours t and t+1 trade places with probability
     :math:`\min(1, \exp((\beta_t - \beta_{t+1}) (\log p_{t+1} - \log p_t)))`, for even t and for odd
-    t in turn (Okabe et al. 2001).
-
-    Args:
-        chains: B = C T chains, the T temperatures of a chain in succession, the coldest first.
-        inverse_temperatures: (T,) decreasing.
-        parity: 0 or 1.
-        log_uniforms: (C, T-1) logs of uniform numbers.
-
-    Returns:
-        The chains, and how many pairs traded places.
+    t in turn (Okabe et al. 2001), by ``parity``. There are B = C T chains, the T temperatures of a
+    chain in succession. ``inverse_temperatures``, (T,), decrease, and ``log_uniforms``, (C, T-1),
+    are logs of uniform numbers. Return the chains and the number of pairs that traded places.
     """
     xp = _namespace(chains.perms)
     T = len(inverse_temperatures)
@@ -113,7 +105,7 @@ def _namespace(array: Any) -> Any:
 
 
 class Target(NamedTuple):
-    """A problem, its space, and values of its other latents, (B, ...) each, one for each chain."""
+    """A problem, its space, and the values of its other latents, (B, ...) each."""
 
     problem: Problem
     space: MatchingSpace
@@ -121,15 +113,11 @@ class Target(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, latents: dict[str, Any] | None = None) -> "Target":
-        """The target of a problem, given its latents if it has any."""
+        """Return the target of a problem, given its latents if it has any."""
         return cls(problem, MatchingSpace.of(problem), latents or {})
 
     def log_densities(self, perms: Any) -> Any:
-        """(B, S, n) matchings -> (B,) log densities; NumPy in, NumPy out for host densities.
-
-        Raises:
-            ValueError: The density does not return one number for each matching.
-        """
+        """Return log densities (B,) of matchings (B, S, n), in NumPy for densities on the host."""
         problem = self.problem
         events = perms[:, 0] if problem.num_sites == 1 else perms
         if self.latents:
@@ -147,89 +135,68 @@ class Target(NamedTuple):
             )
         return values + self.space.log_weights(perms)
 
-    def gains(self, perms: jax.Array, rows: jax.Array, others: jax.Array, sites: Any) -> jax.Array:
-        """(B,) what swapping two rows of (B, S, n) matchings adds, by the model's short cut."""
+    def gains(self, perms: jax.Array, swap: Swap) -> jax.Array:
+        """Return (B,) the change of log density by swaps of (B, S, n) matchings, by ``delta``."""
         problem = self.problem
-        several = problem.num_sites > 1
-        assert problem.delta is not None  # noqa: S101 (for the type checker)
-        delta = problem.delta
+        delta: Any = problem.delta
 
         def one(perm: Any, row: Any, other: Any, site: Any, given: dict[str, Any]) -> jax.Array:
-            if several:
+            if problem.num_sites > 1:
                 return delta(problem.data, perm, row, other, site, **given)
             return delta(problem.data, perm[0], row, other, **given)
 
-        gains = jax.vmap(one)(perms, rows, others, sites, self.latents)
-        return jnp.where(rows == others, 0, gains)
+        gains = jax.vmap(one)(perms, swap.row, swap.other, swap.site, self.latents)
+        return jnp.where(swap.row == swap.other, 0, gains)
 
 
 def swap_step(
     target: Target, chains: Chains, betas: jax.Array, rng_key: jax.Array, *, use_delta: bool
 ) -> Chains:
-    """One swap of each chain, see `moves`."""
+    """Make one swap step in each chain, see `moves`."""
     move_key, accept_key = jax.random.split(rng_key)
-    swap = propose_swaps(target.space, chains.perms, move_key)
-    if use_delta:
-        gain = target.gains(chains.perms, swap.row, swap.other, swap.site)
-        gain = gain.astype(chains.log_p.dtype)
-        log_p = chains.log_p + gain
-    else:
-        log_p = target.log_densities(swap.perm)
-        gain = log_p - chains.log_p
-    return accept(chains, "swap", swap.perm, log_p, gain, betas, _log_uniforms(accept_key, betas))
+    swap, log_u = propose_swaps(target.space, chains.perms, move_key), _logs(accept_key, betas)
+    if not use_delta:
+        return accept(chains, "swap", swap.perm, target.log_densities(swap.perm), betas, log_u)
+    gain = target.gains(chains.perms, swap).astype(chains.log_p.dtype)
+    return accept(chains, "swap", swap.perm, chains.log_p + gain, betas, log_u, gain=gain)
 
 
 def cycle_step(target: Target, chains: Chains, betas: jax.Array, rng_key: jax.Array) -> Chains:
-    """One change of each chain along an alternating cycle or path, see `moves`."""
+    """Make one step along an alternating cycle or path in each chain, see `moves`."""
     move_key, accept_key = jax.random.split(rng_key)
     perms = propose_cycles(target.space, chains.perms, move_key)
-    log_p = target.log_densities(perms)
-    gain = log_p - chains.log_p
-    return accept(chains, "cycle", perms, log_p, gain, betas, _log_uniforms(accept_key, betas))
+    log_p, log_u = target.log_densities(perms), _logs(accept_key, betas)
+    return accept(chains, "cycle", perms, log_p, betas, log_u)
 
 
 def independence_step(
-    target: Target,
-    chains: Chains,
-    betas: jax.Array,
-    rng_key: jax.Array,
-    params: Any,
-    sample: Callable[..., Any],
-    log_prob: Callable[..., Any],
+    target: Target, chains: Chains, betas: jax.Array, rng_key: jax.Array, proposal: Proposal
 ) -> Chains:
-    """One matching from a law q for each chain, see `Proposal`."""
+    """Propose one matching from the proposal's law q to each chain."""
     move_key, accept_key = jax.random.split(rng_key)
-    perms, log_hastings = propose_from(
-        target.space, chains.perms, move_key, params, sample, log_prob
-    )
-    log_p = target.log_densities(perms)
-    log_u = _log_uniforms(accept_key, betas)
-    gain = log_p - chains.log_p
-    return accept(chains, "independence", perms, log_p, gain, betas, log_u, log_hastings)
+    perms, ratio = propose_draws(target.space, chains.perms, move_key, proposal)
+    log_p, log_u = target.log_densities(perms), _logs(accept_key, betas)
+    return accept(chains, "independence", perms, log_p, betas, log_u, log_hastings=ratio)
 
 
 def propose_swaps(space: MatchingSpace, perms: jax.Array, rng_key: jax.Array) -> Swap:
-    """A swap for each of (B, S, n) matchings."""
-    words = _words(rng_key, perms, num_words("swap", perms.shape[-1]))
-    return jax.vmap(propose_swap, in_axes=(None, 0, 0))(space, perms, words)
+    """Propose a swap for each of (B, S, n) matchings."""
+    words = jax.random.bits(rng_key, (len(perms), 2), jnp.uint32)
+    return jax.vmap(moves.propose_swap, in_axes=(None, 0, 0))(space, perms, words)
 
 
 def propose_cycles(space: MatchingSpace, perms: jax.Array, rng_key: jax.Array) -> jax.Array:
-    """A change along a cycle for each of (B, S, n) matchings."""
-    words = _words(rng_key, perms, num_words("cycle", perms.shape[-1]))
-    return jax.vmap(propose_cycle, in_axes=(None, 0, 0))(space, perms, words)
+    """Propose a change along a cycle for each of (B, S, n) matchings."""
+    words = jax.random.bits(rng_key, (len(perms), perms.shape[-1] + 2), jnp.uint32)
+    return jax.vmap(moves.propose_cycle, in_axes=(None, 0, 0))(space, perms, words)
 
 
-def propose_from(
-    space: MatchingSpace,
-    perms: jax.Array,
-    rng_key: jax.Array,
-    params: Any,
-    sample: Callable[..., Any],
-    log_prob: Callable[..., Any],
+def propose_draws(
+    space: MatchingSpace, perms: jax.Array, rng_key: jax.Array, proposal: Proposal
 ) -> tuple[jax.Array, jax.Array]:
-    """(B, S, n) matchings -> as many draws of q, and (B,) logs of q(old) / q(new)."""
+    """Propose draws of q for (B, S, n) matchings; return them and (B,) logs of q(old) / q(new)."""
     event = perms.shape[2:] if perms.shape[1] == 1 else perms.shape[1:]
+    params, sample, log_prob = proposal
 
     def one(perm: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         drawn = sample(params, key)
@@ -241,73 +208,69 @@ def propose_from(
     return jax.vmap(one)(perms, jax.random.split(rng_key, len(perms)))
 
 
-def exchange_step(
-    chains: Chains, inverse_temperatures: jax.Array, parity: jax.Array, rng_key: jax.Array
-) -> tuple[Chains, jax.Array]:
-    """One round of exchanges between temperatures; returns the number of trades, too."""
-    pairs = len(inverse_temperatures) - 1
-    shape = (len(chains.perms) // (pairs + 1), pairs)
-    log_u = jnp.log(jax.random.uniform(rng_key, shape))
-    return exchange(chains, inverse_temperatures, parity, log_u)
-
-
-def _words(rng_key: jax.Array, perms: jax.Array, num: int) -> jax.Array:
-    return jax.random.bits(rng_key, (len(perms), num), jnp.uint32)
-
-
-def _log_uniforms(rng_key: jax.Array, betas: jax.Array) -> jax.Array:
+def _logs(rng_key: jax.Array, betas: jax.Array) -> jax.Array:
     return jnp.log(jax.random.uniform(rng_key, betas.shape))
 
 
-class Config(NamedTuple):
-    """What a sweep consists of; compiled into the run.
+def swap_steps(
+    problem: Problem,
+    perms: ArrayLike,
+    rng_key: jax.Array,
+    num_steps: int,
+    latents: dict[str, Any] | None = None,
+) -> jax.Array:
+    """Move chains of matchings by Metropolis steps that leave p(matching | latents) invariant.
 
-    Attributes:
-        num_swaps: Swaps in a sweep.
-        cycles: Whether a proposal along a cycle follows.
-        delta: Whether swaps use the model's short cut.
-        sample: Draws of the independence proposal that follows, or None.
-        log_prob: Its log probabilities, or None.
-        thin: Sweeps between two records.
+    This is one half of a Gibbs sampler, in turn with updates of the latents given the matchings. It
+    works under ``jit`` and in the body of a ``lax.scan``, for example::
+
+        def sweep(state, key):
+            perms, scales = state
+            perm_key, scale_key = jax.random.split(key)
+            perms = swap_steps(problem, perms, perm_key, 10, {"scale": scales})
+            scales = draw_scales_given(perms, scale_key)
+            return (perms, scales), (perms, scales)
+
+    Args:
+        problem: A problem with a JAX density.
+        perms: (C, n) or (C, S, n) feasible matchings of positive density, one for each chain.
+        rng_key: A JAX random key.
+        num_steps: Swaps of each chain; with a mask, every other step goes along a cycle.
+        latents: (C, ...) values of each latent variable of the problem, one for each chain.
+
+    Returns:
+        The new matchings, of the shape of ``perms``.
+
+    Raises:
+        ValueError: The latents are not those of the problem, or the density is not a JAX function.
     """
+    given = latents or {}
+    if not problem.traceable:
+        raise ValueError("problem must have a JAX density for swap_steps, got one on the host.")
+    if set(given) != set(problem.latents):
+        raise ValueError(
+            f"latents must be those of the problem, {sorted(problem.latents)}, got {sorted(given)}."
+        )
+    # A density that indexes its data by traced rows needs JAX arrays.
+    problem = jax.tree.map(jnp.asarray, problem)
+    start = jnp.asarray(perms, int)
+    states = start[:, None] if problem.num_sites == 1 else start
+    target = Target.of(problem, {name: jnp.asarray(value) for name, value in given.items()})
+    chains = Chains.start(states, target.log_densities(states))
+    betas = jnp.ones_like(chains.log_p)
+    use_delta = problem.delta is not None and moves.only_rows_swap(problem)
+    cycles = moves.swaps_need_cycles(problem)
 
-    num_swaps: int
-    cycles: bool
-    delta: bool
-    sample: Callable[..., Any] | None
-    log_prob: Callable[..., Any] | None
-    thin: int
+    def step(chains: Chains, index: jax.Array) -> tuple[Chains, None]:
+        key = jax.random.fold_in(rng_key, index)
 
-    @property
-    def sweep_length(self) -> int:
-        """Proposals in a sweep."""
-        return self.num_swaps + self.cycles + (self.sample is not None)
+        def swap(chains: Chains) -> Chains:
+            return swap_step(target, chains, betas, key, use_delta=use_delta)
 
+        def cycle(chains: Chains) -> Chains:
+            return cycle_step(target, chains, betas, key)
 
-class Records(NamedTuple):
-    """What is kept of a part of a run of P problems with C chains each.
+        return (jax.lax.cond(index % 2 == 0, swap, cycle, chains) if cycles else swap(chains)), None
 
-    Attributes:
-        perms: (P, length, C, S, n) the matchings of the coldest chains.
-        log_p: (P, length, C) their log densities.
-        trades: (P, length) exchanges between temperatures.
-    """
-
-    perms: Any
-    log_p: Any
-    trades: Any
-
-
-class Run(Protocol):
-    """Chains of P problems under way."""
-
-    @property
-    def chains(self) -> Chains:
-        """The chains, B = C T of each problem, the T temperatures of a chain in succession."""
-
-    @property
-    def num_evaluations(self) -> int:
-        """How many densities, or differences of them, were evaluated for each problem so far."""
-
-    def advance(self, length: int, first: int) -> Records:
-        """So many records from number ``first`` on."""
+    chains, _ = jax.lax.scan(step, chains, jnp.arange(num_steps))
+    return chains.perms.reshape(start.shape)

@@ -1,42 +1,73 @@
-"""The run of chains of many problems under one scan, for densities that are JAX functions."""
+"""Runs of chains: on the device under one scan, or on the host for densities that are not JAX's.
+
+Both kinds make the same proposals. On the host all chains take a step in one call, acceptance is in
+float64, and proposals that change nothing or that the constraints forbid cost no evaluation.
+"""
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from permvi.inference.mcmc.kernels import (
-    Chains,
-    Config,
-    Records,
-    Target,
-    accept,
-    cycle_step,
-    exchange,
-    exchange_step,
-    independence_step,
-    propose_cycles,
-    propose_from,
-    propose_swaps,
-    swap_step,
-)
+from permvi.inference.mcmc import kernels
+from permvi.inference.mcmc.kernels import KINDS, Chains, Target
 from permvi.inference.mcmc.moves import MatchingSpace
+from permvi.inference.mcmc.options import Proposal
 from permvi.problem.problem import Problem
 
 
+class Config(NamedTuple):
+    """The content of a sweep, compiled into the run.
+
+    Attributes:
+        num_swaps: Swaps in a sweep.
+        cycles: Whether a proposal along a cycle follows.
+        delta: Whether swaps use the model's ``delta``.
+        proposal: The independence proposal that follows, without its parameters, or None.
+        thin: Sweeps between two records.
+    """
+
+    num_swaps: int
+    cycles: bool
+    delta: bool
+    proposal: Proposal | None
+    thin: int
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The number of proposals of each of `KINDS` in a sweep."""
+        return self.num_swaps, int(self.cycles), int(self.proposal is not None)
+
+
+class Records(NamedTuple):
+    """The records of a part of a run of P problems with C chains each.
+
+    Attributes:
+        perms: (P, length, C, S, n) the matchings of the coldest chains.
+        log_p: (P, length, C) their log densities.
+        trades: (P, length) numbers of exchanges between temperatures.
+    """
+
+    perms: Any
+    log_p: Any
+    trades: Any
+
+
 class DeviceRun:
-    """Chains of many problems of one shape; see `Run`.
+    """Chains of P problems of one shape, whose densities are JAX functions.
 
     Args:
-        problems: With an axis in front, over P problems.
-        params: Of the independence proposal, likewise; None without any.
-        config: What a sweep consists of.
-        inverse_temperatures: (T,).
-        perms: (P, B, S, n) starting points.
+        problems: The problems, with an axis of length P in front of every leaf.
+        params: The parameters of the independence proposal with the same axis, or None.
+        config: The content of a sweep.
+        inverse_temperatures: (T,) inverse temperatures.
+        perms: (P, B, S, n) starting points, B = C T, the T temperatures of a chain in succession.
         rng_keys: (P,) JAX random keys.
+
+    Attributes:
+        num_evaluations: The densities, or differences of them, evaluated for each problem so far.
     """
 
     def __init__(
@@ -48,10 +79,9 @@ class DeviceRun:
         perms: np.ndarray,
         rng_keys: jax.Array,
     ) -> None:
-        self._problems, self._params, self._rng_keys = problems, params, rng_keys
         self._chains = _start(problems, perms)
         log_p = self._chains.log_p
-        self._inverse_temperatures = np.asarray(inverse_temperatures, log_p.dtype)
+        self._given = problems, params, np.asarray(inverse_temperatures, log_p.dtype), rng_keys
         # A sum of differences cannot start from minus infinity.
         self._config = config._replace(delta=config.delta and bool(jnp.isfinite(log_p).all()))
         self.num_evaluations = perms.shape[1]
@@ -62,26 +92,17 @@ class DeviceRun:
         return jax.tree.map(np.asarray, self._chains)
 
     def advance(self, length: int, first: int) -> Records:
-        """So many records from number ``first`` on."""
+        """Return ``length`` records, numbered from ``first`` on."""
         config = self._config
-        self._chains, records = _advance(
-            config,
-            length,
-            self._problems,
-            self._params,
-            self._inverse_temperatures,
-            self._chains,
-            self._rng_keys,
-            first,
-        )
-        per_chain = length * config.thin * config.sweep_length + config.delta
+        self._chains, records = _advance(config, length, *self._given, self._chains, first)
+        per_chain = length * config.thin * sum(config.counts) + config.delta
         self.num_evaluations += per_chain * self._chains.perms.shape[1]
         return jax.tree.map(np.asarray, records)
 
 
 @jax.jit
 def _start(problems: Problem, perms: jax.Array) -> Chains:
-    """Chains of problems with an axis in front at (P, B, S, n)."""
+    """Return chains of stacked problems at (P, B, S, n)."""
 
     def one(problem: Problem, perms: jax.Array) -> Chains:
         return Chains.start(perms, Target.of(problem).log_densities(perms))
@@ -96,11 +117,11 @@ def _advance(
     problems: Problem,
     params: Any,
     inverse_temperatures: jax.Array,
-    chains: Chains,
     rng_keys: jax.Array,
+    chains: Chains,
     first: jax.Array,
 ) -> tuple[Chains, Records]:
-    """A chunk of ``length`` records from number ``first`` on, compiled once for a shape."""
+    """Return the chains after ``length`` records, and the records."""
 
     def one(problem: Problem, params: Any, chains: Chains, key: jax.Array) -> tuple[Any, Any]:
         target = Target.of(problem)
@@ -110,10 +131,10 @@ def _advance(
 
         def record(chains: Chains, index: jax.Array) -> tuple[Chains, Records]:
             def sweep(chains: Chains, number: jax.Array) -> tuple[Chains, jax.Array]:
-                sweep_key = jax.random.fold_in(key, index * config.thin + number)
-                parity = (index * config.thin + number) % 2
+                place = index * config.thin + number
+                sweep_key = jax.random.fold_in(key, place)
                 return _sweep(
-                    config, target, params, inverse_temperatures, chains, sweep_key, parity
+                    config, target, params, inverse_temperatures, chains, sweep_key, place % 2
                 )
 
             chains, trades = jax.lax.scan(sweep, chains, jnp.arange(config.thin))
@@ -135,36 +156,34 @@ def _sweep(
     parity: jax.Array,
 ) -> tuple[Chains, jax.Array]:
     swap_key, cycle_key, draw_key, exchange_key = jax.random.split(rng_key, 4)
-    betas = jnp.tile(inverse_temperatures, len(chains.perms) // len(inverse_temperatures))
+    num_chains, pairs = (
+        len(chains.perms) // len(inverse_temperatures),
+        len(inverse_temperatures) - 1,
+    )
+    betas = jnp.tile(inverse_temperatures, num_chains)
 
     def swap(chains: Chains, key: jax.Array) -> tuple[Chains, None]:
-        return swap_step(target, chains, betas, key, use_delta=config.delta), None
+        return kernels.swap_step(target, chains, betas, key, use_delta=config.delta), None
 
     if config.num_swaps == 1:
         chains, _ = swap(chains, swap_key)
     else:
         chains, _ = jax.lax.scan(swap, chains, jax.random.split(swap_key, config.num_swaps))
     if config.cycles:
-        chains = cycle_step(target, chains, betas, cycle_key)
-    if config.sample is not None and config.log_prob is not None:
-        chains = independence_step(
-            target, chains, betas, draw_key, params, config.sample, config.log_prob
-        )
-    if len(inverse_temperatures) == 1:
+        chains = kernels.cycle_step(target, chains, betas, cycle_key)
+    if config.proposal is not None:
+        proposal = config.proposal._replace(params=params)
+        chains = kernels.independence_step(target, chains, betas, draw_key, proposal)
+    if pairs == 0:
         return chains, jnp.zeros((), int)
-    return exchange_step(chains, inverse_temperatures, parity, exchange_key)
+    log_u = jnp.log(jax.random.uniform(exchange_key, (num_chains, pairs)))
+    return kernels.exchange(chains, inverse_temperatures, parity, log_u)
 
 
 class HostRun:
-    """Chains of one problem on the host; see `Run`, with P = 1.
+    """Chains of one problem on the host; arguments and attributes as in `DeviceRun`, with P = 1.
 
-    Args:
-        problem: The problem.
-        params: Of the independence proposal, or None.
-        config: What a sweep consists of.
-        inverse_temperatures: (T,).
-        perms: (1, B, S, n) starting points.
-        rng_keys: (1,) JAX random keys.
+    The problem and the parameters have no axis in front.
     """
 
     def __init__(
@@ -191,47 +210,34 @@ class HostRun:
         return Chains(*(part[None] for part in self._chains))
 
     def advance(self, length: int, first: int) -> Records:
-        """So many records from number ``first`` on."""
-        perms, log_p, trades = [], [], []
-        cold = slice(None, None, len(self._inverse_temperatures))
+        """Return ``length`` records, numbered from ``first`` on."""
+        records = []
+        cold, thin = slice(None, None, len(self._inverse_temperatures)), self._config.thin
         for index in range(first, first + length):
-            traded = 0
-            for number in range(self._config.thin):
-                traded += self._sweep((index * self._config.thin + number) % 2)
-            perms.append(self._chains.perms[cold])
-            log_p.append(self._chains.log_p[cold])
-            trades.append(traded)
-        return Records(np.stack(perms)[None], np.stack(log_p)[None], np.array(trades)[None])
+            traded = sum(self._sweep((index * thin + number) % 2) for number in range(thin))
+            records.append((self._chains.perms[cold], self._chains.log_p[cold], traded))
+        return Records(*(np.stack(part)[None] for part in zip(*records, strict=True)))
 
     def _sweep(self, parity: int) -> int:
-        config = self._config
-        for _ in range(config.num_swaps):
-            self._step("swap", _swaps)
-        if config.cycles:
-            self._step("cycle", _cycles)
-        if config.sample is not None and config.log_prob is not None:
-            self._step(
-                "independence", _draws, self._params, sample=config.sample, log_prob=config.log_prob
-            )
+        for kind, count in zip(KINDS, self._config.counts, strict=True):
+            for _ in range(count):
+                self._step(kind)
         pairs = len(self._inverse_temperatures) - 1
         if pairs == 0:
             return 0
         log_u = np.log(self._rng.random((len(self._betas) // (pairs + 1), pairs)))
         with np.errstate(invalid="ignore"):
-            self._chains, traded = exchange(self._chains, self._inverse_temperatures, parity, log_u)
+            self._chains, traded = kernels.exchange(
+                self._chains, self._inverse_temperatures, parity, log_u
+            )
         return int(traded)
 
-    def _step(self, kind: str, propose: Callable[..., Any], *params: Any, **functions: Any) -> None:
-        chains = self._chains
-        found = propose(
-            self._target.space,
-            chains.perms,
-            self._move_key,
-            self._num_proposals,
-            *params,
-            **functions,
-        )
-        perms, log_hastings = (np.asarray(part) for part in found)
+    def _step(self, kind: str) -> None:
+        chains, proposal = self._chains, self._config.proposal
+        key, number = self._move_key, self._num_proposals
+        space = self._target.space
+        found = _propose(kind, proposal, space, chains.perms, key, number, self._params)
+        perms, ratio = (np.asarray(part) for part in found)
         self._num_proposals += 1
         changed = (perms != chains.perms).any(axis=(-2, -1))
         log_p = chains.log_p.copy()
@@ -239,9 +245,8 @@ class HostRun:
             log_p[changed] = self._evaluate(perms[changed])
         log_u = np.log(self._rng.random(len(perms)))
         with np.errstate(invalid="ignore"):
-            gain = log_p - chains.log_p
-            self._chains = accept(
-                chains, kind, perms, log_p, gain, self._betas, log_u, log_hastings
+            self._chains = kernels.accept(
+                chains, kind, perms, log_p, self._betas, log_u, log_hastings=ratio
             )
 
     def _evaluate(self, perms: np.ndarray) -> np.ndarray:
@@ -249,30 +254,20 @@ class HostRun:
         return np.asarray(self._target.log_densities(perms), np.float64)
 
 
-@jax.jit
-def _swaps(
-    space: MatchingSpace, perms: jax.Array, rng_key: jax.Array, number: int
-) -> tuple[jax.Array, float]:
-    return propose_swaps(space, perms, jax.random.fold_in(rng_key, number)).perm, 0.0
-
-
-@jax.jit
-def _cycles(
-    space: MatchingSpace, perms: jax.Array, rng_key: jax.Array, number: int
-) -> tuple[jax.Array, float]:
-    return propose_cycles(space, perms, jax.random.fold_in(rng_key, number)), 0.0
-
-
-@functools.partial(jax.jit, static_argnames=("sample", "log_prob"))
-def _draws(
+@functools.partial(jax.jit, static_argnames=("kind", "proposal"))
+def _propose(
+    kind: str,
+    proposal: Proposal | None,
     space: MatchingSpace,
     perms: jax.Array,
     rng_key: jax.Array,
     number: int,
     params: Any,
-    *,
-    sample: Callable[..., Any],
-    log_prob: Callable[..., Any],
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array | float]:
+    """Return proposals of one of `KINDS`, and the logs of their Hastings ratios."""
     key = jax.random.fold_in(rng_key, number)
-    return propose_from(space, perms, key, params, sample, log_prob)
+    if kind == "independence" and proposal is not None:
+        return kernels.propose_draws(space, perms, key, proposal._replace(params=params))
+    if kind == "cycle":
+        return kernels.propose_cycles(space, perms, key), 0.0
+    return kernels.propose_swaps(space, perms, key).perm, 0.0

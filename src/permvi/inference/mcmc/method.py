@@ -11,16 +11,10 @@ from permvi._checks import one_of
 from permvi.inference.discrete.family import Family, draw, log_prob
 from permvi.inference.discrete.options import DiscreteOptions
 from permvi.inference.discrete.run import run_discrete
-from permvi.inference.mcmc import (
-    MCMCOptions,
-    MCMCResult,
-    Proposal,
-    run_mcmc,
-    run_mcmc_batch,
-    summarise_chains,
-)
-from permvi.inference.mcmc.options import BUDGET
-from permvi.inference.method import Context, Method, MethodInfo, alike, stack
+from permvi.inference.mcmc.options import BUDGET, MCMCOptions, Proposal
+from permvi.inference.mcmc.result import MCMCResult, summarise_chains
+from permvi.inference.mcmc.run import run_mcmc, run_mcmc_batch
+from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
 from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.posterior import Posterior, diagnose
 from permvi.posterior.diagnostics import R_HAT_CHECK
@@ -31,18 +25,18 @@ _PROPOSALS = ("auto", "sequential", "none")
 _ADVICE = "try more steps, num_temperatures=5, or method='exact' if it is affordable"
 # The cost of a proposal from a family grows with the cube of the number of rows.
 _MAX_AUTOMATIC = 64
-# Of the family that proposals come from, where the density is not linear.
+# Evaluations for the fit of the family of proposals if the density is not linear.
 _MAX_FIT_EVALUATIONS = 10_000
-# Training steps of the family where the density is linear and items may stay unmatched.
+# Training steps of the family if the density is linear and items may stay unmatched.
 _PARTIAL_TRAINING = 100
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """Chains of one problem.
+    """Run the chains of one problem.
 
-    Options are those of `MCMCOptions`, and ``proposal``: "auto" proposes whole matchings from a
-    row-by-row family that fits the model if that is linear (up to 64 items), at no cost;
-    "sequential" fits such a family to any model first; "none" leaves it at swaps.
+    Options are those of `MCMCOptions` and ``proposal``. "auto" proposes whole matchings from a
+    row-by-row family if the model is linear with up to 64 items, which needs no fit. "sequential"
+    first fits such a family to any model. "none" proposes swaps only.
     """
     proposal, spent = _proposal(prepared, context)
     options = _options(context, spent)
@@ -51,7 +45,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
-    """Chains of problems of one shape in one vmapped call; None if their shapes differ."""
+    """Run the chains of problems of one shape in one vmapped call; None if shapes differ."""
     problems = [prepared.problem for prepared in batch]
     if not all(problem.traceable for problem in problems) or not alike(problems):
         return None
@@ -70,7 +64,7 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
 
 
 def _options(context: Context, spent: int) -> MCMCOptions:
-    """The options, with as many steps as what was spent on proposals leaves, unless they say so."""
+    """Return the options; by default the steps use the evaluations not ``spent`` on proposals."""
     given = {name: value for name, value in context.options.items() if name != "proposal"}
     options = MCMCOptions(**given)
     if options.num_steps is not None:
@@ -81,13 +75,13 @@ def _options(context: Context, spent: int) -> MCMCOptions:
 
 
 def _proposal(prepared: Prepared, context: Context) -> tuple[Proposal | None, int]:
-    """Where whole matchings are proposed from, if anywhere, and what that cost in evaluations.
+    """Return the law that whole matchings are proposed from, if any, and its cost in evaluations.
 
-    Sinkhorn marginals of a linear model make a row-by-row family with look-ahead that is close to
-    the posterior without training, so it is always worth having; training on the ELBO would take
-    the tails away that an independence proposal needs. Where items may stay unmatched, the family
-    is less close (a third of its proposals are accepted at 12 by 15, nine in ten after training),
-    and a little training pays.
+    For a linear model, a row-by-row family with look-ahead at the Sinkhorn marginals is close to
+    the posterior without training, so it always pays; training on the ELBO would remove the tails
+    that an independence proposal needs. If items may stay unmatched, the family is less close (at
+    12 by 15, a third of its proposals are accepted, nine in ten after training), and a little
+    training pays.
     """
     wanted = context.options.get("proposal", "auto")
     if not isinstance(wanted, str):
@@ -124,7 +118,7 @@ def _log_prob(family: Family, perm: jax.Array) -> jax.Array:
 def posterior_of(
     prepared: Prepared, result: MCMCResult, spent: int, options: MCMCOptions, advice: str = _ADVICE
 ) -> Posterior:
-    """The posterior of the draws, and of the densities that they have."""
+    """Return the posterior of the draws of a run."""
     full = prepared.restore(result.draws)
     summary = summarise_chains(full, prepared.model.shape[1])
     possible = result.log_densities > -np.inf
@@ -133,7 +127,7 @@ def posterior_of(
         advice=advice,
         r_hat=summary.r_hat,
         ess_per_draw=summary.ess_per_draw,
-        # Chains from one place agree on the modes that all of them miss.
+        # Chains from the same start agree even if all of them miss a mode.
         disagreement_by_row=summary.disagreement_by_row if options.start == "random" else None,
         sampling_error_by_row=summary.sampling_error_by_row,
         converged=bool(possible.all()) and summary.r_hat <= R_HAT_CHECK,
@@ -142,7 +136,7 @@ def posterior_of(
     if not possible.any():
         raise ValueError(
             "chains must reach a matching of positive density after the warm-up, got none; try "
-            "more steps, or proposal='sequential'."
+            "more steps or proposal='sequential'."
         )
     draws = full[possible]
     posterior = Posterior.from_draws(
@@ -159,7 +153,7 @@ def posterior_of(
 
 
 def _evidence_bound(result: MCMCResult) -> float:
-    """Log of the sum of the densities of all distinct matchings that were kept, and of the mode."""
+    """Return the log of the summed densities of all distinct draws and of the mode."""
     events = result.mode.shape
     perms = np.concatenate([result.draws.reshape(-1, *events), result.mode[None]])
     values = np.append(result.log_densities.ravel(), result.mode_log_density)
@@ -178,10 +172,7 @@ METHODS = {
             cost="one evaluation, or one difference, per step",
             reference="Diaconis 2009; Geyer 1991",
         ),
-        options=(
-            *(field.name for field in dataclasses.fields(MCMCOptions)),
-            "proposal",
-        ),
+        options=(*option_names(MCMCOptions), "proposal"),
         run=run,
         run_many=run_many,
     ),

@@ -1,4 +1,29 @@
-"""The matchings among which chains move: which pairs are allowed, and what may stay unmatched."""
+r"""The space of feasible matchings, and symmetric proposals on it.
+
+The proposal x' is as probable from x as x is from x', so no Hastings ratio is needed.
+
+**Swap.** Choose one of the allowed pairs (row i, column j) uniformly, where "unmatched" counts as a
+column, and make it: the row that had column j takes the old column of row i. If no row had it, the
+old column becomes free. This swaps two rows, moves a row to a free column, or adds, deletes or
+replaces a pair. The pair (i, old column of i) leads back and is one of the same allowed pairs; for
+two matched rows there are two such pairs each way. A forbidden change leaves the matching as it is.
+So does a pair that is there already, which keeps the chain from being periodic.
+
+**Cycle.** Walk from a uniform row: each row takes one of its other allowed columns, uniformly, and
+the row that had that column is next. The walk succeeds if it reaches the column that the first row
+left, a free column or "unmatched"; it fails if it meets another row again. A walk over rows
+:math:`i_1, \dots, i_L` has probability :math:`\frac{1}{n+1} \prod_l 1 / (c_{i_l} - 1)`, where
+:math:`c_i` is the number of allowed columns of row i, which does not depend on x. The walk that
+undoes it visits the same rows; a closed cycle has L first rows either way. With probability
+1 / (n + 1) nothing is tried, against periodicity.
+
+Two feasible matchings differ by disjoint alternating cycles and paths. Each of these is a walk of
+positive probability that changes nothing else, so **cycles reach every feasible matching from every
+other, whatever the constraints are**. This may take long: the probability of a long cycle falls
+exponentially with its length, unless its rows have few columns to choose from.
+
+Randomness comes as 32-bit words, whose remainders are uniform to within k / 2^32 for k choices.
+"""
 
 import dataclasses
 from typing import Any, NamedTuple, Self
@@ -14,18 +39,18 @@ from permvi.problem.unmatched import UnmatchedWeights
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MatchingSpace:
-    """The feasible matchings of S sites, as tables that moves look up; a pytree.
+    """The feasible matchings of S sites, as a pytree of lookup tables.
 
-    Rows have one column more, the last, which stands for staying unmatched: -1 indexes it.
+    Rows have one extra column, the last, which means unmatched; -1 indexes it.
 
     Attributes:
-        allowed: (S, n, m+1) booleans.
+        allowed: (S, n, m+1) whether a row may take a column.
         columns: (S, n, m+1) the allowed columns of each row in front, in order, -1 for unmatched.
-        places: (S, n, m+1) where in ``columns`` a column is.
-        counts: (S, n) how many are allowed.
-        may_be_free: (S, m+1) whether a column may have no row; True in the last place.
-        unmatched: Log weights of unmatched rows (S, n) and unused columns (S, m), or None where
-            they weigh nothing.
+        places: (S, n, m+1) the place of a column in ``columns``.
+        counts: (S, n) the number of allowed columns.
+        may_be_free: (S, m+1) whether a column may stay unused; True in the last place.
+        unmatched: Log weights of unmatched rows (S, n) and unused columns (S, m), or None if they
+            are all zero.
     """
 
     allowed: jax.Array
@@ -37,7 +62,7 @@ class MatchingSpace:
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """The space of a problem; works on traced problems, too."""
+        """Return the space of a problem, which may be traced."""
         (n, m), S = problem.shape, problem.num_sites
         mask = True if problem.mask is None else jnp.asarray(problem.mask)
         rows = jnp.broadcast_to(problem.unmatched.rows, (S, n))
@@ -60,14 +85,14 @@ class MatchingSpace:
         return self.allowed.shape[-1] - 1
 
     def contains(self, perm: jax.Array) -> jax.Array:
-        """Whether one matching (S, n) is feasible."""
+        """Return whether one matching (S, n) is feasible."""
         sites, rows = jnp.ogrid[: perm.shape[0], : perm.shape[1]]
         uses = (perm[..., :, None] == jnp.arange(self.num_cols)).sum(axis=-2)
         columns_fit = (uses == 1) | ((uses == 0) & self.may_be_free[:, :-1])
         return self.allowed[sites, rows, perm].all() & columns_fit.all()
 
     def log_weights(self, perms: Any) -> Any:
-        """Return what the unmatched add to the log density: (..., S, n) -> (...)."""
+        """Return the log weights of all that matchings leave unmatched: (..., S, n) -> (...)."""
         if self.unmatched is None:
             xp: Any = np if isinstance(perms, np.ndarray) else jnp
             return xp.zeros(perms.shape[:-2])
@@ -75,16 +100,16 @@ class MatchingSpace:
 
 
 def swaps_need_cycles(problem: Problem) -> bool:
-    """Whether there may be matchings that swaps alone do not reach from others.
+    """Return whether swaps alone may fail to reach some matchings.
 
-    Without a mask there are none: rows that trade places with a free column, or with staying
-    unmatched, do so directly, and all else is a permutation of columns among rows.
+    Without a mask they reach all: a row moves to a free column, or to staying unmatched, directly,
+    and all else is a permutation of columns among rows.
     """
     return problem.mask is not None
 
 
 def only_rows_swap(problem: Problem) -> bool:
-    """Whether every feasible swap move trades columns between two rows, as ``delta`` has it."""
+    """Return whether every feasible swap trades columns between two rows, as ``delta`` assumes."""
     n, m = problem.shape
     return n >= m and not problem.is_partial
 
@@ -92,7 +117,7 @@ def only_rows_swap(problem: Problem) -> bool:
 class Swap(NamedTuple):
     """A proposed matching (S, n) and the two rows of one site that trade columns.
 
-    ``row`` and ``other`` are equal if nothing changes, or if only one row changes.
+    ``row`` and ``other`` are equal if at most one row changes.
     """
 
     perm: jax.Array
@@ -101,13 +126,8 @@ class Swap(NamedTuple):
     site: jax.Array
 
 
-def num_words(kind: str, num_rows: int) -> int:
-    """How many random words a "swap" or a "cycle" of so many rows takes."""
-    return 2 if kind == "swap" else num_rows + 2
-
-
 def propose_swap(space: MatchingSpace, perm: jax.Array, words: jax.Array) -> Swap:
-    """Make one allowed pair of one site in a matching (S, n), by 2 random words; see the module."""
+    """Make one allowed pair of one site in a matching (S, n), by 2 random words."""
     site = _uniform(words[0], perm.shape[0])
     counts, now = space.counts[site], perm[site]
     ends = jnp.cumsum(counts)
@@ -119,18 +139,14 @@ def propose_swap(space: MatchingSpace, perm: jax.Array, words: jax.Array) -> Swa
     held = holds.any()
     other = jnp.where(held, jnp.argmax(holds), row)
     feasible = jnp.where(held, space.allowed[site, other, old], space.may_be_free[site, old])
-    # In this order: a pair that is there already has both of them in one place.
+    # In this order, since a new pair without a holder has other = row.
     changed = now.at[other].set(old).at[row].set(new)
-    return Swap(
-        perm.at[site].set(jnp.where(feasible, changed, now)),
-        row,
-        jnp.where(feasible, other, row),
-        site,
-    )
+    proposed = perm.at[site].set(jnp.where(feasible, changed, now))
+    return Swap(proposed, row, jnp.where(feasible, other, row), site)
 
 
 class _Walk(NamedTuple):
-    """A walk at ``row``: the changed matching (n,) so far, and the rows that were seen."""
+    """A walk that is at ``row``, with the matching (n,) changed so far and the rows seen."""
 
     row: jax.Array
     perm: jax.Array
@@ -146,7 +162,7 @@ def propose_cycle(space: MatchingSpace, perm: jax.Array, words: jax.Array) -> ja
     site = _uniform(words[0], num_sites)
     start = _uniform(words[1], n + 1)
     now = perm[site]
-    # Row n is none: the walk is over before it starts.
+    # There is no row n: the walk ends before it starts.
     first = jnp.minimum(start, n - 1)
 
     def step(walk: _Walk) -> _Walk:
@@ -170,18 +186,12 @@ def propose_cycle(space: MatchingSpace, perm: jax.Array, words: jax.Array) -> ja
             ended_well=has_choice & (closes | opens),
         )
 
-    begun = _Walk(
-        row=first,
-        perm=now,
-        seen=jnp.zeros(n, bool),
-        length=jnp.zeros((), int),
-        goes_on=start < n,
-        ended_well=jnp.zeros((), bool),
-    )
+    nothing = jnp.zeros((), int)
+    begun = _Walk(first, now, jnp.zeros(n, bool), nothing, start < n, nothing.astype(bool))
     walk = jax.lax.while_loop(lambda walk: walk.goes_on, step, begun)
     return perm.at[site].set(jnp.where(walk.ended_well, walk.perm, now))
 
 
 def _uniform(word: jax.Array, num: int | jax.Array) -> jax.Array:
-    """A random word as one of the numbers 0, ..., num - 1."""
+    """Return a random word as one of the numbers 0, ..., num - 1."""
     return (word % jnp.asarray(num, jnp.uint32)).astype(int)

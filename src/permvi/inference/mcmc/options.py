@@ -1,4 +1,4 @@
-"""Settings of Markov chain Monte Carlo."""
+"""Options of Markov chain Monte Carlo, and independence proposals."""
 
 import dataclasses
 import math
@@ -8,37 +8,36 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 import numpy as np
 
-from permvi import _checks
-from permvi._checks import whole
+from permvi._checks import one_of, whole
 
 Start = Literal["random", "map"]
 
-# Evaluations of a run, of which starting and a fit of the proposals take some.
+# Evaluations of a run, including starting points and the fit of proposals.
 BUDGET = 19_900
-# Split R-hat cuts chains in two, and a variance takes two draws.
+# Split R-hat cuts chains in two, and a variance needs two draws.
 _FEWEST_DRAWS = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MCMCOptions:
-    """How to run the chains.
+    """Options of method "mcmc".
 
     Attributes:
-        num_chains: Independent chains. Their agreement is what R-hat looks at.
-        num_steps: Proposals of each chain at each temperature, warm-up included. None: as many as
-            make about 20,000 evaluations of all chains at all temperatures.
-        warmup: The part of the steps, in [0, 1), that is thrown away at the beginning.
-        thin: Keep the matching after every so many sweeps. None: as few as keep ``num_draws``.
-        num_draws: The most draws to keep, of all chains together; without a say if ``thin`` is
+        num_chains: Independent chains, which R-hat compares.
+        num_steps: Proposals of each chain at each temperature, warm-up included. By default all
+            chains at all temperatures together make about 20,000 evaluations.
+        warmup: The fraction of the steps, in [0, 1), that is discarded at the beginning.
+        thin: Keep a draw every ``thin`` sweeps; by default as many as ``num_draws`` allows.
+        num_draws: The largest number of draws to keep from all chains together, unless ``thin`` is
             given.
-        num_temperatures: Temperatures of parallel tempering, 1 for none. Only draws of the coldest,
-            which is the posterior, are kept.
-        max_temperature: The hottest one; those between form a geometric sequence.
+        num_temperatures: Temperatures of parallel tempering, 1 for none. Only draws at the coldest,
+            which are those of the posterior, are kept.
+        max_temperature: The hottest temperature. Temperatures form a geometric sequence.
         swaps_per_proposal: Swaps in a sweep. One proposal along a cycle follows if there is a mask,
             and one from the fitted family if there is one.
-        start: "random": every chain starts at another random matching, so that chains which miss
-            a mode disagree. "map": all start at the best matching of a linear problem, or at the
-            best one that some steps uphill find.
+        start: "random" starts every chain at a different random matching, so that chains which miss
+            a mode disagree. "map" starts all at the best matching of a linear problem, or at the
+            best one found by some steps uphill.
     """
 
     num_chains: int = 8
@@ -65,23 +64,20 @@ class MCMCOptions:
             )
         if not isinstance(self.start, str):
             raise TypeError(f"start must be a name, got {self.start!r:.60}.")
-        _checks.one_of("start", self.start, get_args(Start))
+        one_of("start", self.start, get_args(Start))
 
     @property
     def inverse_temperatures(self) -> np.ndarray:
-        """(num_temperatures,) one, and smaller ones in geometric sequence."""
+        """The inverse temperatures (num_temperatures,), decreasing geometrically from one."""
         last = 1.0 / self.max_temperature if self.num_temperatures > 1 else 1.0
         return np.geomspace(1.0, last, self.num_temperatures)
 
     def plan(self, sweep_length: int) -> "Plan":
-        """How many sweeps of so many proposals there are, and which are kept.
+        """Return how many sweeps of ``sweep_length`` proposals there are, and which are kept.
 
-        Raises:
-            ValueError: Too few are left for a diagnosis.
+        Raise ``ValueError`` if too few draws are left for diagnostics.
         """
-        num_steps = self.num_steps
-        if num_steps is None:
-            num_steps = BUDGET // (self.num_chains * self.num_temperatures)
+        num_steps = self.num_steps or BUDGET // (self.num_chains * self.num_temperatures)
         num_sweeps = num_steps // sweep_length
         kept = num_sweeps * (1 - self.warmup)
         thin = self.thin or max(1, math.ceil(kept * self.num_chains / self.num_draws))
@@ -97,20 +93,14 @@ class MCMCOptions:
 
 
 class Plan(NamedTuple):
-    """A run in numbers.
-
-    Attributes:
-        thin: Sweeps between two records.
-        num_records: Records in all.
-        num_warmup: How many of them are thrown away.
-    """
+    """The sweeps between two records, the number of records, and how many are discarded."""
 
     thin: int
     num_records: int
     num_warmup: int
 
     def is_enough(self, num_records: int) -> bool:
-        """Whether so many records leave enough draws."""
+        """Return whether ``num_records`` records leave enough draws."""
         return num_records - self.num_warmup >= _FEWEST_DRAWS
 
 
@@ -119,16 +109,16 @@ def _is_number(value: Any) -> bool:
 
 
 class Proposal(NamedTuple):
-    """A law q over matchings from which whole matchings are proposed.
+    """A law q from which whole matchings are proposed.
 
     Chains accept x' with the ratio p(x') q(x) / (p(x) q(x')), so ``log_prob`` must be the exact
-    law of ``sample``, up to a constant. What it draws outside the constraints is rejected.
+    law of ``sample``, up to a constant. Draws that violate the constraints are rejected. Both are
+    JAX functions; every new function object is compiled again, so do not create them in a loop.
 
     Attributes:
-        params: Pytree of arrays; with an axis in front over problems where there are many.
-        sample: ``(params, rng_key) -> perm``, one matching (n,) or (S, n), -1 for unmatched. A JAX
-            function; code is compiled anew for another one, so it should be one that lasts.
-        log_prob: ``(params, perm) -> ()``, likewise.
+        params: Pytree of arrays, with an axis over problems in front if there are several.
+        sample: ``(params, rng_key) -> perm``, one matching (n,) or (S, n), -1 for unmatched.
+        log_prob: ``(params, perm) -> ()``.
     """
 
     params: Any

@@ -1,4 +1,4 @@
-"""Have chains of matchings converged? R-hat, effective sample size and agreement by entries."""
+"""Convergence diagnostics of chains of matchings, and the result of a run."""
 
 import math
 from dataclasses import dataclass
@@ -7,21 +7,22 @@ from typing import NamedTuple
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
-from permvi.inference.mcmc.kernels import KINDS, Chains, Config, Records
+from permvi.inference.mcmc.kernels import KINDS, Chains
+from permvi.inference.mcmc.loop import Config, Records
 from permvi.inference.mcmc.options import MCMCOptions, Plan
 
 
 class ChainSummary(NamedTuple):
-    """How chains went, judged by the indicators 1[row i has column j], "unmatched" included.
+    """Convergence diagnostics of the indicators 1[row i has column j], "unmatched" included.
 
     Attributes:
-        r_hat: The largest split R-hat. An indicator that never changes has 1 if it is the same in
-            all chains, and inf if it is not.
-        ess_per_draw: The smallest effective sample size, per draw, of all indicators that change;
-            1 if none does.
-        disagreement_by_row: (n,) or (S, n) total variation between the frequencies of the first and
-            of the second half of the chains, less what is to be expected of chains of this length
-            that have converged. None for a single chain.
+        r_hat: The largest split R-hat. An indicator that is constant in every chain has 1 if it is
+            the same in all chains, else inf.
+        ess_per_draw: The smallest effective sample size per draw of the indicators that change; 1
+            if none does.
+        disagreement_by_row: (n,) or (S, n) total variation between the frequencies in the first and
+            in the second half of the chains, minus the value expected of converged chains of this
+            length. None for a single chain.
         sampling_error_by_row: (n,) or (S, n) expected total variation between the frequencies and
             those of infinitely long chains.
     """
@@ -33,19 +34,17 @@ class ChainSummary(NamedTuple):
 
 
 def summarise_chains(draws: np.ndarray, num_cols: int) -> ChainSummary:
-    """R-hat, effective sample size and disagreement of chains.
+    """Return R-hat, effective sample size, disagreement and sampling error of chains.
 
-    Args:
-        draws: (C, num, n) or (C, num, S, n) matchings, in the order in which they came, -1 for
-            unmatched; at least 4 of each chain.
-        num_cols: The number of columns m.
+    ``draws`` holds matchings (C, num, n) or (C, num, S, n) in the order of the chain, -1 for
+    unmatched, at least 4 of each chain.
     """
     num_chains, num = draws.shape[:2]
     rows = np.asarray(draws).reshape(num_chains, num, -1)
     r_hat, ess = 1.0, float(num_chains * num)
     distances, errors = np.zeros((2, rows.shape[-1]))
     for i in range(rows.shape[-1]):
-        # Row by row, so that memory stays within bounds.
+        # Row by row, to bound the memory.
         seen = rows[..., i]
         columns = np.unique(seen)
         if len(columns) == 1:
@@ -55,36 +54,34 @@ def summarise_chains(draws: np.ndarray, num_cols: int) -> ChainSummary:
         sizes = _effective_size(indicators)
         ess = min(ess, float(sizes.min()))
         distances[i] = _beyond_noise(indicators)
-        # A normal error of sd s is s sqrt(2/pi) large on average; total variation is half the sum.
+        # The mean absolute value of a normal error of sd s is s sqrt(2/pi); total variation is
+        # half the sum.
         variances = indicators.var(axis=(0, 1)) / sizes
         errors[i] = np.sqrt(variances / (2 * np.pi)).sum()
-    halves = None if num_chains == 1 else distances.reshape(draws.shape[2:])
     event = draws.shape[2:]
+    halves = None if num_chains == 1 else distances.reshape(event)
     return ChainSummary(r_hat, ess / (num_chains * num), halves, errors.reshape(event))
 
 
 def _effective_size(values: np.ndarray) -> np.ndarray:
-    """(k,) effective sample sizes of (C, N, k) values that change, at most the number of draws."""
+    """Return (k,) effective sample sizes of (C, N, k) values that change, at most C N."""
     num = values.shape[0] * values.shape[1]
     with np.errstate(divide="ignore"):
         size = effective_sample_size(values)
-    # Draws that alternate have an autocorrelation time of zero or less by its usual estimate.
+    # The usual estimate of the autocorrelation time of alternating draws is zero or less.
     return np.where((size > 0) & (size < num), size, num)
 
 
 def _beyond_noise(indicators: np.ndarray) -> float:
-    r"""Total variation between two halves of the chains, less what noise alone would explain.
+    r"""Return the total variation between two halves of the chains beyond what noise explains.
 
-    The mean of an indicator over a chain of N draws has variance :math:`v \tau / N`, of which v and
-    the autocorrelation time :math:`\tau` are estimated around the means of the chains themselves:
-    chains that are stuck in different places are not noisy but in disagreement. Two halves of h and
-    C - h chains then differ by a normal variable of variance :math:`v \tau / N (1/h + 1/(C-h))`,
-    whose absolute value has the mean :math:`\sqrt{2/\pi}` and the variance :math:`1 - 2/\pi` in
-    units of it. The mean of the distance and two standard deviations are taken off, since the worst
-    of many rows is what counts.
-
-    Args:
-        indicators: (C, N, k) zeros and ones, which change.
+    The mean of an indicator over a chain of N draws has variance :math:`v \tau / N`. The variance v
+    and the autocorrelation time :math:`\tau` are estimated around the mean of each chain, since
+    chains stuck in different places disagree rather than being noisy. Two halves of h and C - h
+    chains then differ by a normal variable of variance :math:`v \tau / N (1/h + 1/(C-h))`, whose
+    absolute value has the mean :math:`\sqrt{2/\pi}` and the variance :math:`1 - 2/\pi` in units of
+    it. The mean of the distance and two standard deviations are subtracted, since the worst of many
+    rows is reported. ``indicators`` holds (C, N, k) zeros and ones that change.
     """
     num_chains = len(indicators)
     half = num_chains // 2
@@ -105,19 +102,19 @@ def _beyond_noise(indicators: np.ndarray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class MCMCResult:
-    """Draws of matchings, chain by chain.
+    """The draws of a run, chain by chain.
 
     Attributes:
-        options: The settings of the run.
-        draws: (C, num, n) or (C, num, S, n) matchings in their order, -1 for unmatched.
-        log_densities: (C, num) theirs, what the unmatched weigh included. -inf: a chain that has
-            not yet found a matching of positive density.
+        options: The options of the run.
+        draws: (C, num, n) or (C, num, S, n) matchings in order, -1 for unmatched.
+        log_densities: (C, num) log densities of the draws, log weights of unmatched rows and unused
+            columns included; -inf while a chain has not found a matching of positive density.
         mode: (n,) or (S, n) the matching of largest density that any chain evaluated.
-        mode_log_density: Its log density.
-        acceptance: The part of the proposals of each kind that changed the matching, over all
-            temperatures, and of the exchanges between temperatures, "exchange", that took place.
-        num_evaluations: How many log densities, or differences of them, were evaluated.
-        interrupted: Whether the user stopped the run before its time.
+        mode_log_density: The log density of the mode.
+        acceptance: The fraction of the proposals of each kind that changed the matching, over all
+            temperatures, and of the exchanges between temperatures ("exchange") that took place.
+        num_evaluations: The number of log densities, or differences of them, evaluated.
+        interrupted: Whether the user stopped the run early.
     """
 
     options: MCMCOptions
@@ -140,12 +137,11 @@ def collect(
     num_evaluations: int,
     interrupted: bool,
 ) -> MCMCResult:
-    """The result of one problem, from its chains at the end and its records.
+    """Return the result of one problem from its final chains and its records.
 
-    Raises:
-        ValueError: A density was NaN or +inf, or all of them -inf.
+    Raise ``ValueError`` if a density was NaN or +inf, or if all were -inf.
     """
-    # NaN counts as the largest.
+    # argmax takes NaN for the largest.
     best = int(np.argmax(chains.best_log_p))
     mode, largest = _event(chains.best_perms[best]), float(chains.best_log_p[best])
     if math.isnan(largest) or largest == math.inf:
@@ -170,7 +166,7 @@ def collect(
 
 
 def _event(perms: np.ndarray) -> np.ndarray:
-    """(..., S, n) -> (..., n) if there is one site."""
+    """Drop the site axis of (..., S, n) if there is one site."""
     return perms[..., 0, :] if perms.shape[-2] == 1 else perms
 
 
@@ -178,14 +174,10 @@ def _acceptance(
     options: MCMCOptions, config: Config, chains: Chains, records: Records
 ) -> dict[str, float]:
     num_sweeps = len(records.trades) * config.thin
-    in_a_sweep = (config.num_swaps, int(config.cycles), int(config.sample is not None))
-    rates = {
-        kind: float(moved / (num_sweeps * proposals))
-        for kind, moved, proposals in zip(KINDS, chains.moved.mean(axis=0), in_a_sweep, strict=True)
-        if proposals
-    }
+    moved = zip(KINDS, chains.moved.mean(axis=0), config.counts, strict=True)
+    rates = {kind: float(num / (num_sweeps * count)) for kind, num, count in moved if count}
     if options.num_temperatures > 1:
-        # Every other pair of neighbours has its turn in a sweep.
+        # A sweep tries every other pair of neighbours.
         pairs = options.num_chains * (options.num_temperatures - 1) / 2
         rates["exchange"] = float(records.trades.sum() / (num_sweeps * pairs))
     return rates

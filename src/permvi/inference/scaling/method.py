@@ -1,16 +1,14 @@
 """Methods "sinkhorn" and "bethe": approximate marginals of linear models, in O(n^2) per step.
 
-Neither has a guarantee for its marginals: those of Sinkhorn scaling tend to be less certain than
-the posterior's, those of belief propagation more. What can be vouched for is the evidence, which
-lies between two bounds (`permvi.inference.scaling.square`). The lower one is returned, the upper
-one is ``diagnostics.extras["log_evidence_upper"]``. Log densities are evaluated for the verdict
-alone.
+The marginals have no error bounds. Those of Sinkhorn scaling tend to be less certain than the
+posterior's, those of belief propagation more certain. The evidence is guaranteed to lie between two
+bounds (`permvi.inference.scaling.permanent`): the lower one is returned, the upper one is
+``diagnostics.extras["log_evidence_upper"]``. Log densities are evaluated only for the verdict.
 """
 
-import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,24 +16,19 @@ from scipy.special import expit
 
 from permvi import transforms
 from permvi.inference.method import Context, Method, MethodInfo
-from permvi.inference.scaling import (
-    SquareProblem,
-    log_bethe,
-    log_capacity,
-    log_permanent_floor,
-    propagate_beliefs,
-    square_problem,
-)
+from permvi.inference.scaling import permanent
+from permvi.inference.scaling.permanent import SquareProblem
 from permvi.inference.verdict.audit import audited
 from permvi.posterior import Diagnostics, Marginals, Posterior, diagnose, normalise_marginals
 from permvi.posterior.marginal_law import MarginalsLaw
 from permvi.problem.prepare import Prepared
+from permvi.problem.problem import Problem
 from permvi.problem.reduction import Reduction
 
 _MAX_STEPS = 2000
-# Without any, belief propagation oscillates where rows compete for equivalent columns.
+# Without damping, belief propagation oscillates if rows compete for equivalent columns.
 _DAMPING = 0.2
-# Odds that are lower would be zero in float64, and zeros could leave no matching.
+# Lower odds would be zero in float64, and zeros could leave no feasible matching.
 _LOWEST_LOG_ODDS = -600.0
 _ADVICE = "try method='sequential' or 'exact'"
 _REASON = (
@@ -44,7 +37,7 @@ _REASON = (
 
 
 class _Scaled(NamedTuple):
-    """A problem's roughly doubly stochastic matrix, its error, steps and whether they sufficed."""
+    """A roughly doubly stochastic matrix, its error, the steps taken and whether they sufficed."""
 
     table: np.ndarray
     error: float
@@ -53,7 +46,7 @@ class _Scaled(NamedTuple):
 
 
 class _Solved(NamedTuple):
-    """Marginals of one site and bounds on its log evidence."""
+    """The marginals of one site and bounds on its log evidence."""
 
     marginals: Marginals
     lower: float
@@ -74,7 +67,7 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
 
 
 def _approximate(batch: Sequence[Prepared], context: Context) -> list[Posterior]:
-    problems = [_squares(prepared, context.method) for prepared in batch]
+    problems = [_squares(prepared.problem) for prepared in batch]
     flat = [square for squares in problems for square in squares]
     iterate = _beliefs if context.method == "bethe" else _sinkhorn
     scaled = iterate(np.stack([square.scores for square in flat]), context)
@@ -85,40 +78,28 @@ def _approximate(batch: Sequence[Prepared], context: Context) -> list[Posterior]
     ]
 
 
-def _squares(prepared: Prepared, method: str) -> list[SquareProblem]:
-    """Each site as a permanent."""
-    problem = prepared.problem
+def _squares(problem: Problem) -> list[SquareProblem]:
+    """Return each site as a permanent."""
     S, (n, m) = problem.num_sites, problem.shape
-    scores = prepared.problem.host_scores.reshape(S, n, m)
-    given = (
-        (problem.mask, (S, n, m)),
-        (problem.row_unmatched, (S, n)),
-        (problem.col_unmatched, (S, m)),
-    )
-    constraints = (
-        [None] * S if array is None else np.broadcast_to(np.asarray(array), shape)
-        for array, shape in given
-    )
-    return [square_problem(*site) for site in zip(scores, *constraints, strict=True)]
+    scores = problem.host_scores.reshape(S, n, m)
+
+    def by_site(array: Any, *shape: int) -> Any:
+        return [None] * S if array is None else np.broadcast_to(np.asarray(array), (S, *shape))
+
+    constraints = by_site(problem.mask, n, m), by_site(problem.row_unmatched, n)
+    sites = zip(scores, *constraints, by_site(problem.col_unmatched, m), strict=True)
+    return [permanent.square_problem(*site) for site in sites]
 
 
 def _sinkhorn(scores: np.ndarray, context: Context) -> list[_Scaled]:
     if "damping" in context.options:
         raise ValueError("damping is an option of method 'bethe', got it with method 'sinkhorn'.")
-    found = _compiled_sinkhorn(
-        scores,
-        scores > -np.inf,
-        tol=context.options.get("tol"),
-        max_steps=context.options.get("max_steps", _MAX_STEPS),
-    )
+    tol, max_steps = context.options.get("tol"), context.options.get("max_steps", _MAX_STEPS)
+    found = _compiled_sinkhorn(scores, tol=tol, max_steps=max_steps, mask=scores > -np.inf)
     return _listed(np.asarray(found.matrix, np.float64), found)
 
 
-@functools.partial(jax.jit, static_argnames=("tol", "max_steps"))
-def _compiled_sinkhorn(
-    scores: jax.Array, mask: jax.Array, *, tol: float | None, max_steps: int
-) -> transforms.SinkhornResult:
-    return transforms.sinkhorn_until(scores, tol, max_steps, mask)
+_compiled_sinkhorn = jax.jit(transforms.sinkhorn_until, static_argnames=("tol", "max_steps"))
 
 
 def _beliefs(scores: np.ndarray, context: Context) -> list[_Scaled]:
@@ -131,7 +112,7 @@ def _beliefs(scores: np.ndarray, context: Context) -> list[_Scaled]:
     max_steps = context.options.get("max_steps", _MAX_STEPS)
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps!r}.")
-    found = propagate_beliefs(scores, damping, tol, max_steps)
+    found = permanent.propagate_beliefs(scores, damping, tol, max_steps)
     log_odds = np.maximum(np.asarray(found.log_odds, np.float64), _LOWEST_LOG_ODDS)
     return _listed(np.where(scores > -np.inf, expit(log_odds), 0.0), found)
 
@@ -143,7 +124,7 @@ def _listed(tables: np.ndarray, found: object) -> list[_Scaled]:
 
 
 def _solve(square: SquareProblem, scaled: _Scaled, method: str) -> _Solved:
-    """One site: sums made exact, for which the bounds hold whatever the iteration did."""
+    """Solve one site; its marginals are scaled to exact sums, so that the bounds always hold."""
     n, m = square.shape
     if square.settled:
         X = (square.best[:, None] == np.arange(m)).astype(float)
@@ -151,11 +132,14 @@ def _solve(square: SquareProblem, scaled: _Scaled, method: str) -> _Solved:
         return _Solved(alone, square.best_log_weight, square.best_log_weight)
     P = normalise_marginals(scaled.table).marginals
     scores = square.scores
-    bethe, capacity = log_bethe(scores, P), log_capacity(scores, P)
+    bethe, capacity = permanent.log_bethe(scores, P), permanent.log_capacity(scores, P)
     if method == "bethe":
         lower, upper = bethe, bethe + len(P) / 2 * math.log(2)
     else:
-        lower, upper = max(bethe, capacity + log_permanent_floor(scores > -np.inf)), capacity
+        lower, upper = (
+            max(bethe, capacity + permanent.log_permanent_floor(scores > -np.inf)),
+            capacity,
+        )
     pairs = Marginals(P[:n, :m], P[:n, m:].sum(axis=1), P[n:, :m].sum(axis=0))
     return _Solved(pairs, lower + square.offset, upper + square.offset)
 
@@ -192,21 +176,21 @@ def _diagnose(scaled: list[_Scaled], upper: float, method: str, *, exact: bool) 
     reasons = [_REASON]
     if not converged:
         reasons.append(
-            f"{method} had not converged when it stopped (a sum was off by "
+            f"{method} stopped before it converged (a row or column sum was off by "
             f"{max(site.error for site in scaled):.1g}): allow more steps (max_steps)"
         )
     extras = {
         "marginal_error": np.array([site.error for site in scaled]),
         "num_steps": np.array([site.num_steps for site in scaled]),
     }
-    # The upper bound belongs to the optimum, which an iteration that stopped early has not reached.
+    # The upper bound holds only at the optimum, which requires convergence.
     if converged:
         extras["log_evidence_upper"] = np.array(upper)
     return Diagnostics("check", tuple(reasons), converged=converged, extras=extras)
 
 
 def restore_marginals(reduction: Reduction | None, found: Marginals) -> Marginals:
-    """Marginals of the reduced problem with the known pairs in their places."""
+    """Return marginals of the whole problem: those of the reduced one and the known pairs."""
     if reduction is None:
         return found
     settled = np.asarray(reduction.settled)
@@ -227,36 +211,24 @@ def restore_marginals(reduction: Reduction | None, found: Marginals) -> Marginal
     return full if settled.ndim > 1 else Marginals(*(part[0] for part in full))
 
 
-_OPTIONS = ("tol", "max_steps", "damping")
 METHODS = {
-    "sinkhorn": Method(
+    name: Method(
         MethodInfo(
-            name="sinkhorn",
+            name=name,
             needs="linear scores",
             gives="approximate marginals and a bound on the evidence",
             masks=True,
             partial=True,
             cost="O(n^2) per step",
-            reference="Sinkhorn 1964; Linial et al. 2000",
+            reference=reference,
         ),
-        options=_OPTIONS,
+        options=("tol", "max_steps", "damping"),
         run=run,
         run_many=run_many,
         linear=True,
-    ),
-    "bethe": Method(
-        MethodInfo(
-            name="bethe",
-            needs="linear scores",
-            gives="approximate marginals and a bound on the evidence",
-            masks=True,
-            partial=True,
-            cost="O(n^2) per step",
-            reference="Chertkov et al. 2008; Vontobel 2013",
-        ),
-        options=_OPTIONS,
-        run=run,
-        run_many=run_many,
-        linear=True,
-    ),
+    )
+    for name, reference in (
+        ("sinkhorn", "Sinkhorn 1964; Linial et al. 2000"),
+        ("bethe", "Chertkov et al. 2008; Vontobel 2013"),
+    )
 }

@@ -1,4 +1,4 @@
-"""Sparse linear matching problems of thousands of items: exact blocks, beliefs and chains."""
+"""Sparse linear matching problems with thousands of items."""
 
 from permvi.inference.sparse.problem import SparseProblem
 from permvi.inference.sparse.solve import SparseOptions as SparseOptions

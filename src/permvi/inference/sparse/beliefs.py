@@ -1,12 +1,13 @@
-r"""Belief propagation on candidate pairs, with being alone as one more state.
+r"""Belief propagation on candidate pairs, with "unmatched" as one more state of rows and columns.
 
-In logarithms of odds, the messages from rows and from columns to their pairs are
+On the scale of log odds, the messages from rows and from columns to their pairs are
 
 .. math:: u_{ij} = -\log \Big( e^{r_i} + \sum_{k \ne j} e^{s_{ik} + v_{ik}} \Big), \qquad
           v_{ij} = -\log \Big( e^{c_j} + \sum_{k \ne i} e^{s_{kj} + u_{kj}} \Big),
 
-and a pair has the log odds :math:`s_{ij} + u_{ij} + v_{ij}`. On graphs without short cycles this is
-close to the truth (Bayati and Nair 2006; Lelarge 2017); elsewhere it says nothing about its error.
+and a pair has the log odds :math:`s_{ij} + u_{ij} + v_{ij}`, where :math:`r_i` and :math:`c_j` are
+log weights of staying unmatched. On graphs without short cycles this is close to the posterior
+(Bayati and Nair 2006; Lelarge 2017); on other graphs its error is unknown.
 """
 
 from typing import NamedTuple
@@ -25,12 +26,13 @@ _SCALED = 1e-9
 
 
 class Beliefs(NamedTuple):
-    """Where belief propagation ended.
+    """The result of belief propagation.
 
     Attributes:
         pairs: (E,) beliefs in the pairs.
-        log_prices: (m,) minus the log of all that competes for a column, being alone included.
-        converged: Whether the beliefs had settled.
+        log_prices: (m,) minus the log of the total weight that competes for a column, staying
+            unused included.
+        converged: Whether the beliefs converged.
     """
 
     pairs: np.ndarray
@@ -39,8 +41,8 @@ class Beliefs(NamedTuple):
 
 
 def propagate(problem: SparseProblem) -> Beliefs:
-    """Pass messages between rows and columns until the beliefs settle."""
-    # Only now: this loads numba.
+    """Pass messages between rows and columns until the beliefs converge."""
+    # Imported here because it loads numba.
     from permvi.inference.sparse.worm_kernels import update_messages
 
     E = len(problem.scores)
@@ -63,21 +65,15 @@ def propagate(problem: SparseProblem) -> Beliefs:
 def log_bethe(
     problem: SparseProblem, pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray
 ) -> float:
-    r"""Minus the Bethe free energy of marginals, a lower bound on the log evidence.
+    r"""Return minus the Bethe free energy of marginals, a lower bound on the log evidence.
 
-    With marginals P of pairs and p, q of rows and columns being alone,
+    With marginals P of ``pairs``, (E,), and p, q of unmatched ``rows``, (n,), and ``cols``, (m,),
 
     .. math:: \sum_{ij} P_{ij} (s_{ij} - \log P_{ij}) + (1 - P_{ij}) \log (1 - P_{ij})
               + \sum_i p_i (r_i - \log p_i) + \sum_j q_j (c_j - \log q_j).
 
-    It is a bound for all P, p, q whose rows and columns sum to one, since the graph is bipartite
-    (Gurvits 2011 where nothing is alone; Csikvari 2014 and Lelarge 2017 in general).
-
-    Args:
-        problem: The problem.
-        pairs: (E,) marginals of pairs.
-        rows: (n,) probabilities of rows being alone.
-        cols: (m,) probabilities of columns being alone.
+    Since the graph is bipartite, this is a bound for all P, p, q whose rows and columns sum to one
+    (Gurvits 2011 where all are matched; Csikvari 2014 and Lelarge 2017 in general).
     """
     total = pairs @ problem.scores - xlogy(pairs, pairs).sum()
     total += xlog1py(1.0 - np.minimum(pairs, 1.0), -np.minimum(pairs, 1.0)).sum()
@@ -90,9 +86,9 @@ def log_bethe(
 def scale_to_marginals(
     problem: SparseProblem, pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Marginals of pairs, of rows and of columns being alone whose sums are one, by Sinkhorn steps.
+    """Scale marginals of pairs, unmatched rows and unused columns by Sinkhorn steps to sum to one.
 
-    For what is nearly so already: a few steps suffice.
+    Their sums should be close to one already: a few steps then suffice.
     """
     n, m = problem.shape
     for _ in range(_SCALING_STEPS):

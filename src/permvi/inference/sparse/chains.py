@@ -1,19 +1,19 @@
-r"""Chains on sparse matchings by worms that choose locally and reject nothing.
+r"""Markov chains on sparse matchings by a worm algorithm without rejections.
 
-A worm takes a row in hand, which chooses a column j with probability proportional to
-:math:`w_{ij} y_j`, or to stay alone in proportion to :math:`r_i`; if another row had that column,
-that row is now in hand. With row i in hand and the others at M, let the state have the measure
-:math:`W(M) (r_i + \sum_j w_{ij} y_j)`, W being the weight of all but row i. Then every step is in
-detailed balance with its reverse for all prices y, and so is the chain of the matchings that worms
-leave behind:
+A worm lifts a row i, which then chooses column j with probability proportional to
+:math:`w_{ij} y_j`, or to stay unmatched in proportion to :math:`r_i`. If another row had that
+column, that row is lifted next. Give the state with row i lifted and the others matched by M the
+measure :math:`W(M) (r_i + \sum_j w_{ij} y_j)`, where W is the weight of all but row i. Then every
+step is in detailed balance with its reverse for all prices y, and so is the chain of the matchings
+between worms. There are two kinds of worms:
 
 * An *open* worm lifts a random row, from column j with probability :math:`c_j y_j` only, and ends
-  where a row stays alone or takes a free column. Prices are at most :math:`1 / c_j`.
-* A *closed* worm lifts the row of a random column and ends when some row takes that column. Rows do
-  not choose free columns meanwhile, and none stays alone.
+  when a row stays unmatched or takes a free column. Prices are at most :math:`1 / c_j`.
+* A *closed* worm lifts the row of a random column and ends when some row takes that column. Until
+  then rows do not choose free columns, and none stays unmatched.
 
 These are the directed loops of dimer models (Sandvik and Moessner 2006) with unequal weights. The
-prices come from belief propagation: what competes for a column makes it dear.
+prices come from belief propagation.
 """
 
 import dataclasses
@@ -24,24 +24,24 @@ import numpy as np
 
 from permvi.inference.sparse.problem import SparseProblem, best_matching
 
-# Batches of a chain, whose means tell its standard error.
+# The standard error of a chain comes from the means of this many batches.
 _NUM_BATCHES = 20
 _WARM_UP = 0.1
-# Closed worms that tell how long they are; open ones are short, and there are the square of these.
+# Closed worms run to measure their length. Open ones are short, so their number is squared.
 _PILOT_WORMS = 30
-# Worms are counted, not steps: a chain gives up where they turn out so much longer than at first.
+# A chain gives up if its worms turn out this many times longer than the pilot worms.
 _PATIENCE = 3
 
 
 class ChainsResult(NamedTuple):
-    """What chains found of one problem.
+    """The result of the chains of one problem.
 
     Attributes:
-        frequencies: (chains, E + n) of the pairs, then of rows being alone.
-        standard_errors: (E + n,) of their mean, from batches.
+        frequencies: (chains, E + n) frequencies of the pairs, then of unmatched rows.
+        standard_errors: (E + n,) standard errors of their mean over chains, from batches.
         draws: (num, n) matchings, -1 for unmatched rows.
-        num_steps: How many choices all chains made.
-        finished: Whether all chains took all the worms they were meant to.
+        num_steps: The number of choices in all chains.
+        finished: Whether all chains finished all their worms.
     """
 
     frequencies: np.ndarray
@@ -52,7 +52,7 @@ class ChainsResult(NamedTuple):
 
 
 class _Chain(NamedTuple):
-    """Means of batches (batches, E + n) and the rest as in `ChainsResult`."""
+    """The batch means (batches, E + n) of one chain; the other fields are as in `ChainsResult`."""
 
     means: np.ndarray
     draws: np.ndarray
@@ -70,16 +70,11 @@ def run_chains(
     num_draws: int,
     seed: int,
 ) -> ChainsResult:
-    """Run chains from the best and from random matchings, each in a thread of its own.
+    """Run one chain from the best matching (n,) and the others from random ones, a thread for each.
 
-    Args:
-        problem: The problem, without pairs that no matching uses.
-        log_prices: (m,) as belief propagation has them.
-        best: (n,) the best matching.
-        num_chains: How many chains.
-        num_steps: About how many choices all chains make together.
-        num_draws: How many matchings to keep of all chains together, about.
-        seed: The same seed gives the same result.
+    The problem has no pairs that no matching uses. ``log_prices``, (m,), come from belief
+    propagation. ``num_steps`` and ``num_draws`` are the approximate numbers of choices and of
+    matchings to keep in all chains together. The same seed gives the same result.
     """
     sources = np.random.SeedSequence(seed).spawn(num_chains)
     rngs = [np.random.default_rng(source) for source in sources]
@@ -87,14 +82,10 @@ def run_chains(
     walk = _Walk(problem, log_prices)
     # Rounded up to whole batches.
     of_each = _NUM_BATCHES * -(-num_draws // (num_chains * _NUM_BATCHES))
+    steps = max(1, num_steps // num_chains)
     with ThreadPoolExecutor(num_chains) as pool:
-        chains = list(
-            pool.map(
-                lambda start, rng: walk.run(start, rng, max(1, num_steps // num_chains), of_each),
-                starts,
-                rngs,
-            )
-        )
+        found = pool.map(lambda start, rng: walk.run(start, rng, steps, of_each), starts, rngs)
+        chains = list(found)
     means = np.stack([chain.means for chain in chains])
     count = means.shape[0] * means.shape[1]
     spread = means - means.mean(axis=1, keepdims=True)
@@ -108,18 +99,18 @@ def run_chains(
 
 
 class _Walk:
-    """The arrays that the compiled loop wants, the same for all chains."""
+    """The arguments of the compiled loop that all chains share."""
 
     def __init__(self, problem: SparseProblem, log_prices: np.ndarray) -> None:
         self._problem = problem
         offers = problem.scores + log_prices[problem.cols]
         largest = problem.row_alone.copy()
         np.maximum.at(largest, problem.rows, offers)
-        # With prices below one over the weight of being alone these are probabilities.
+        # These are probabilities if prices are below one over the weight of an unused column.
         rates = np.minimum(np.exp(problem.col_alone + log_prices), 1.0)
         alone = np.exp(problem.row_alone - largest)
         sums = np.cumsum(np.exp(offers - largest[problem.rows]))
-        # What was summed up before a row began.
+        # The running sum before each row begins.
         before = np.append(0.0, sums)[problem.row_ends[:-1]]
         sums = sums - before[problem.rows]
         self._arrays = (problem.row_ends, problem.cols, sums, alone, rates)
@@ -128,7 +119,10 @@ class _Walk:
     def run(
         self, start: np.ndarray, rng: np.random.Generator, num_steps: int, num_draws: int
     ) -> _Chain:
-        """A chain of about so many steps and at most so many draws, a multiple of the batches."""
+        """Run a chain of about ``num_steps`` steps and at most ``num_draws`` draws.
+
+        ``num_draws`` is a multiple of the number of batches.
+        """
         problem = self._problem
         (n, m), E = problem.shape, len(problem.scores)
         pairs = problem.pairs_of(start)
@@ -154,23 +148,23 @@ class _Walk:
         return _Chain(means, np.stack(draws[1:]), state.num_steps, finished=True)
 
     def _pace(self, state: "_ChainState", num_steps: int) -> tuple[float, float]:
-        """The share of closed worms that takes half of the steps, and the steps per worm."""
-        if not self._may_be_open:
-            return 1.0, self._cost(state, 1.0, _PILOT_WORMS, num_steps)
+        """Return the share of closed worms that takes half of the steps, and the steps per worm."""
         closed = self._cost(state, 1.0, _PILOT_WORMS, num_steps)
+        if not self._may_be_open:
+            return 1.0, closed
         opened = self._cost(state, 0.0, _PILOT_WORMS**2, num_steps)
         share = opened / (opened + closed)
         return share, share * closed + (1.0 - share) * opened
 
     def _cost(self, state: "_ChainState", share: float, num_worms: int, limit: int) -> float:
-        """Steps per worm; those that do not start count as one."""
+        """Return the steps per worm, counting one step for worms that do not start."""
         before = state.num_steps
         self._worms(state, share, num_worms, _PATIENCE * limit)
         return 1.0 + (state.num_steps - before) / num_worms
 
     def _worms(self, state: "_ChainState", share: float, num_worms: int, limit: int) -> np.ndarray:
-        """Run worms and return how often each choice was seen after one."""
-        # Only now: this loads numba.
+        """Run worms and return how often each choice was seen after a worm."""
+        # Imported here because it loads numba.
         from permvi.inference.sparse.worm_kernels import worm_steps
 
         counts = np.zeros(len(self._problem.scores) + len(state.choice))
@@ -183,7 +177,7 @@ class _Walk:
         return counts
 
     def _unfinished(self, draws: np.ndarray, num_steps: int) -> _Chain:
-        """A chain one of whose worms got lost, as the frequencies of what it had seen."""
+        """Return a chain that gave up, with the frequencies of the draws it had kept."""
         n, E = draws.shape[1], len(self._problem.scores)
         choices = np.where(draws < 0, E + np.arange(n), self._problem.pairs_of(draws))
         mean = np.bincount(choices.ravel(), minlength=E + n) / len(draws)
@@ -191,12 +185,12 @@ class _Walk:
 
 
 class _LostError(Exception):
-    """A worm found no end within the steps it was given."""
+    """A worm did not end within the steps it was given."""
 
 
 @dataclasses.dataclass
 class _ChainState:
-    """Where a chain is; the compiled loop changes the arrays in place."""
+    """The state of a chain; the compiled loop changes the arrays in place."""
 
     choice: np.ndarray
     holder: np.ndarray
@@ -205,7 +199,7 @@ class _ChainState:
 
 
 def _random_matching(problem: SparseProblem, rng: np.random.Generator) -> np.ndarray:
-    """A feasible matching: the best one under random scores."""
+    """Return a random feasible matching: the best one under random scores."""
     row, col = (
         np.where(weights > -np.inf, rng.gumbel(size=len(weights)), -np.inf)
         for weights in (problem.row_alone, problem.col_alone)

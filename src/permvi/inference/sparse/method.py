@@ -1,8 +1,8 @@
-"""Method "sparse": linear models of thousands of items that have few candidates each.
+"""Method "sparse" for linear models with thousands of items that have few candidates each.
 
-The problem falls apart into blocks that know nothing of each other. Small ones are solved exactly;
-the others are sampled by chains and, as far as the chains bear that out, smoothed with belief
-propagation. The answer has its own (n, m) table; everything else works on the candidate pairs.
+The problem splits into independent blocks. Small blocks are solved exactly. The others are sampled
+by Markov chains, whose marginals are combined with those of belief propagation as far as the two
+agree. Everything works on lists of candidate pairs; only the result has an (n, m) table.
 """
 
 import dataclasses
@@ -10,18 +10,19 @@ import dataclasses
 import numpy as np
 
 from permvi.inference.method import Context, Method, MethodInfo, option_names
+from permvi.inference.scaling.method import restore_marginals
 from permvi.inference.sparse import SparseOptions, SparseProblem, SparseResult, solve_sparse
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps (num_steps) or chains (num_chains)"
-# From so many items on, and up to this share of allowed pairs, "auto" takes this method.
+# Method "auto" chooses this one from this many items on, up to this share of allowed pairs.
 _MIN_SIZE = 65
 _MAX_SHARE = 0.25
 
 
 def suits(prepared: Prepared) -> bool:
-    """Whether a model is linear, large, and most of its pairs are forbidden."""
+    """Return whether a model is linear and large and most of its pairs are forbidden."""
     problem = prepared.problem
     if problem.scores is None or problem.num_sites > 1 or problem.mask is None:
         return False
@@ -32,46 +33,25 @@ def suits(prepared: Prepared) -> bool:
 def run(prepared: Prepared, context: Context) -> Posterior:
     """Solve one problem.
 
-    Options are those of `SparseOptions`. The evidence is exact where all blocks are, else a bound.
+    Options are those of `SparseOptions`. The evidence is exact if all blocks are, else a bound.
     """
-    options = SparseOptions(**context.options)
     problem = prepared.problem
     sparse = SparseProblem.from_table(
-        prepared.problem.host_scores,
-        None if problem.mask is None else np.asarray(problem.mask),
-        *(
-            None if weights is None else np.asarray(weights)
-            for weights in (problem.row_unmatched, problem.col_unmatched)
-        ),
+        problem.host_scores, problem.table_mask, problem.row_unmatched, problem.col_unmatched
     )
-    result = solve_sparse(sparse, options, context.seed)
+    result = solve_sparse(sparse, SparseOptions(**context.options), context.seed)
+    table = np.zeros(problem.shape)
+    table[sparse.rows, sparse.cols] = result.pairs
+    reduced = Marginals(table, result.rows, result.cols)
     return Posterior(
         law=DrawsLaw(prepared.restore(result.draws)),
-        **_marginals(prepared, sparse, result)._asdict(),
+        **restore_marginals(prepared.reduction, reduced)._asdict(),
         mode=prepared.restore(result.mode),
         log_evidence=float(problem.constant) + result.log_evidence,
         log_evidence_kind="exact" if result.exact else "bound",
         diagnostics=_diagnostics(prepared, result),
         num_evaluations=result.num_steps,
     )
-
-
-def _marginals(prepared: Prepared, sparse: SparseProblem, result: SparseResult) -> Marginals:
-    """The table of the whole problem, known pairs included."""
-    n, m = prepared.model.shape
-    table, alone_rows, alone_cols = np.zeros((n, m)), np.zeros(n), np.zeros(m)
-    rows, cols = np.arange(n), np.arange(m)
-    if prepared.reduction is not None:
-        rows, cols = (
-            np.asarray(prepared.reduction.free_rows),
-            np.asarray(prepared.reduction.free_cols),
-        )
-        settled = np.asarray(prepared.reduction.settled)
-        taken = np.flatnonzero(settled >= 0)
-        table[taken, settled[taken]] = 1.0
-    table[rows[sparse.rows], cols[sparse.cols]] = result.pairs
-    alone_rows[rows], alone_cols[cols] = result.rows, result.cols
-    return Marginals(table, alone_rows, alone_cols)
 
 
 def _diagnostics(prepared: Prepared, result: SparseResult) -> Diagnostics:
@@ -92,7 +72,7 @@ def _diagnostics(prepared: Prepared, result: SparseResult) -> Diagnostics:
     sampled = ~result.exact_rows
     note = (
         f"{np.count_nonzero(result.exact_rows)} of {len(sampled)} items are in blocks that were "
-        f"solved exactly; of the others, chains have a share of "
+        "solved exactly; in the answer for the others, chains have a weight of "
         f"{1.0 - result.trust_in_beliefs[sampled].mean():.2f} and belief propagation the rest"
     )
     return dataclasses.replace(found, reasons=(*found.reasons, note))

@@ -1,10 +1,10 @@
 r"""Linear matching problems as lists of candidate pairs.
 
-.. math:: \log p(x) = \sum_{(i,j) \in x} s_{ij} + \sum_{i \text{ alone}} r_i
-          + \sum_{j \text{ alone}} c_j - \log Z
+.. math:: \log p(x) = \sum_{(i,j) \in x} s_{ij} + \sum_{i \text{ unmatched}} r_i
+          + \sum_{j \text{ unused}} c_j - \log Z
 
-over all sets x of candidate pairs in which no row and no column occurs twice. A row or column with
-an infinite weight of -inf for being alone has to be matched.
+over all sets x of candidate pairs in which no row and no column occurs twice. A row or column whose
+log weight of staying alone (unmatched or unused) is -inf has to be matched.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from permvi.problem.unmatched import unmatched_weights
 
 @dataclass(frozen=True, eq=False)
 class SparseProblem:
-    """Candidate pairs and their log weights, sorted by row and then by column.
+    """E candidate pairs and their log weights, sorted by row and then by column.
 
     Attributes:
         rows: (E,) the row of each pair.
-        cols: (E,) its column.
-        scores: (E,) its log weight.
+        cols: (E,) the column of each pair.
+        scores: (E,) the log weight of each pair.
         row_alone: (n,) log weights of unmatched rows, -inf where a row has to be matched.
-        col_alone: (m,) the same for columns.
+        col_alone: (m,) log weights of unused columns, -inf where a column has to be matched.
     """
 
     rows: np.ndarray
@@ -45,7 +45,7 @@ class SparseProblem:
         row_unmatched: ArrayLike | None = None,
         col_unmatched: ArrayLike | None = None,
     ) -> "SparseProblem":
-        """The pairs that an (n, m) mask allows; what may be None is as in `solve_exact`."""
+        """Take the pairs that an (n, m) mask allows; the arguments are as in `solve_exact`."""
         n, m = scores.shape
         rows, cols = np.nonzero(np.ones((n, m), bool) if mask is None else mask)
         given_rows, given_cols = (
@@ -62,21 +62,21 @@ class SparseProblem:
 
     @cached_property
     def row_ends(self) -> np.ndarray:
-        """(n+1,) where the pairs of each row begin, and where those of the last end."""
+        """The first pair of each row, and E: (n+1,)."""
         return np.searchsorted(self.rows, np.arange(self.shape[0] + 1))
 
     @cached_property
     def by_col(self) -> np.ndarray:
-        """(E,) the pairs sorted by column and then by row."""
+        """The pairs sorted by column and then by row, (E,)."""
         return np.lexsort((self.rows, self.cols))
 
     @cached_property
     def col_ends(self) -> np.ndarray:
-        """(m+1,) where the pairs of each column begin in ``by_col``, and where the last end."""
+        """The place in ``by_col`` of the first pair of each column, and E: (m+1,)."""
         return np.searchsorted(self.cols[self.by_col], np.arange(self.shape[1] + 1))
 
     def part(self, rows: np.ndarray, cols: np.ndarray, pairs: np.ndarray) -> "SparseProblem":
-        """The problem of some rows and columns (sorted) and of the pairs (sorted) among them."""
+        """Return the problem of some rows and columns and of the pairs among them, all sorted."""
         return SparseProblem(
             np.searchsorted(rows, self.rows[pairs]),
             np.searchsorted(cols, self.cols[pairs]),
@@ -86,29 +86,25 @@ class SparseProblem:
         )
 
     def table(self) -> np.ndarray:
-        """(n, m) log weights, -inf where there is no pair: for small problems."""
+        """Return the dense table (n, m) of log weights, -inf where there is no pair."""
         table = np.full(self.shape, -np.inf)
         table[self.rows, self.cols] = self.scores
         return table
 
     def pairs_of(self, perms: np.ndarray) -> np.ndarray:
-        """The pair that each row has in matchings (..., n), E where it is alone.
-
-        Raises:
-            ValueError: A row has a column that is none of its candidates.
-        """
+        """Return the pair of each row in matchings (..., n), E where the row is unmatched."""
         n, m = self.shape
         keys = self.rows * m + self.cols
         wanted = np.arange(n) * m + perms
-        # With no pairs at all there is still nobody to find.
+        # There may be no pairs at all.
         place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
         alone = perms < 0
         if not (alone | (np.append(keys, -1)[place] == wanted)).all():
-            raise ValueError("perms must consist of candidate pairs, got a pair that is none.")
+            raise ValueError("perms must use candidate pairs only, got another pair.")
         return np.where(alone, len(keys), place)
 
     def log_weight(self, perm: np.ndarray) -> float:
-        """The unnormalised log density of one matching (n,)."""
+        """Return the unnormalised log density of one matching (n,)."""
         alone_rows = perm < 0
         alone_cols = np.ones(self.shape[1], bool)
         alone_cols[perm[~alone_rows]] = False
@@ -117,7 +113,7 @@ class SparseProblem:
 
 
 class Component(NamedTuple):
-    """Rows, columns and pairs that know nothing of the others; all are sorted."""
+    """The rows, columns and pairs of an independent part of a problem, all sorted."""
 
     rows: np.ndarray
     cols: np.ndarray
@@ -125,14 +121,11 @@ class Component(NamedTuple):
 
 
 def best_matching(problem: SparseProblem) -> np.ndarray:
-    """(n,) the matching of largest weight, -1 for unmatched rows.
+    """Return the matching of largest weight, (n,), -1 for unmatched rows.
 
-    One sparse assignment. Where rows or columns may be alone, row i has a column of its own for
-    that and column j a row of its own; what is not needed of these is matched among themselves as
-    the rows and columns are that they belong to, at no cost.
-
-    Raises:
-        ValueError: No matching is feasible.
+    This is one sparse assignment. If rows or columns may stay alone, row i gets an extra column for
+    that and column j an extra row. If i and j are matched, their extra column and extra row are
+    matched to each other at no cost. Raise ``ValueError`` if no matching is feasible.
     """
     n, m = problem.shape
     rows, cols, gains = problem.rows, problem.cols, problem.scores
@@ -140,23 +133,15 @@ def best_matching(problem: SparseProblem) -> np.ndarray:
     free_cols = np.flatnonzero(problem.col_alone > -np.inf)
     size = (n, m)
     if len(free_rows) or len(free_cols) or n != m:
-        rows, cols, gains = (
-            np.concatenate(parts)
-            for parts in (
-                (rows, free_rows, n + free_cols, n + problem.cols),
-                (cols, m + free_rows, free_cols, m + problem.rows),
-                (
-                    gains,
-                    problem.row_alone[free_rows],
-                    problem.col_alone[free_cols],
-                    np.zeros(len(gains)),
-                ),
-            )
-        )
+        alone = problem.row_alone[free_rows], problem.col_alone[free_cols]
+        rows = np.concatenate([rows, free_rows, n + free_cols, n + problem.cols])
+        cols = np.concatenate([cols, m + free_rows, free_cols, m + problem.rows])
+        gains = np.concatenate([gains, *alone, np.zeros(len(gains))])
         size = (n + m, n + m)
     if not len(gains):
         raise ValueError(_INFEASIBLE)
-    # SciPy takes a weight of zero for no pair; all perfect matchings have the same length.
+    # SciPy reads a weight of zero as no pair. Shifting is harmless: all perfect matchings have the
+    # same number of pairs.
     shifted = gains - (gains.max() + 1.0)
     try:
         found = min_weight_full_bipartite_matching(
@@ -174,12 +159,12 @@ _INFEASIBLE = (
 
 
 def used_pairs(problem: SparseProblem, best: np.ndarray) -> np.ndarray:
-    """(E,) whether a pair is in some feasible matching, given one of them."""
+    """Return (E,) whether each pair is in some feasible matching, given the best one."""
     m = problem.shape[1]
     may_row, may_col = problem.row_alone > -np.inf, problem.col_alone > -np.inf
     if may_row.all() and may_col.all():
         return np.ones(len(problem.rows), bool)
-    # Node m is the ground, which holds the rows and columns that are alone.
+    # Node m is the ground, the partner of unmatched rows and unused columns.
     holds = np.where(best < 0, m, best)
     free = np.setdiff1d(np.arange(m), best)
     optional = np.flatnonzero(may_col)
@@ -192,11 +177,9 @@ def used_pairs(problem: SparseProblem, best: np.ndarray) -> np.ndarray:
 
 
 def split(problem: SparseProblem, used: np.ndarray) -> list[Component]:
-    """The connected parts of the used pairs; rows and columns without any are parts of their own.
+    """Return the connected parts of the graph of the ``used`` pairs, a boolean array (E,).
 
-    Args:
-        problem: The problem.
-        used: (E,) the pairs that count.
+    A row or column without any such pair is a part of its own.
     """
     n, m = problem.shape
     pairs = np.flatnonzero(used)
@@ -208,12 +191,6 @@ def split(problem: SparseProblem, used: np.ndarray) -> list[Component]:
         order = np.argsort(labels, kind="stable")
         return np.split(members[order], np.searchsorted(labels[order], np.arange(1, count)))
 
-    return [
-        Component(*parts)
-        for parts in zip(
-            grouped(label[:n], np.arange(n)),
-            grouped(label[n:], np.arange(m)),
-            grouped(label[ends[0]], pairs),
-            strict=True,
-        )
-    ]
+    rows, cols = grouped(label[:n], np.arange(n)), grouped(label[n:], np.arange(m))
+    parts = zip(rows, cols, grouped(label[ends[0]], pairs), strict=True)
+    return [Component(*part) for part in parts]

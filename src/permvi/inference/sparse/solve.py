@@ -1,4 +1,4 @@
-"""Marginals of a sparse matching problem: exact where parts are small, chains elsewhere."""
+"""Marginals of a sparse matching problem: exact in small parts, from chains in the others."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ from permvi.inference.sparse.problem import (
 )
 from permvi.problem.unmatched import build_weights
 
-# What all exact parts together may take.
+# Limits for all exact parts together.
 _EXACT_SECONDS = 10.0
 _EXACT_BYTES = 2**30
-# Choices of each row, in all chains together.
+# The number of choices, in all chains together.
 _STEPS_PER_ROW = 10_000
 _FEWEST_STEPS = 20_000_000
 _TINY = 1e-300
@@ -30,15 +30,15 @@ _TINY = 1e-300
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseOptions:
-    """How to solve.
+    """Options of method "sparse".
 
     Attributes:
-        max_size: The most rows or columns, whichever are fewer, of a part that is solved exactly;
-            0 leaves everything to chains.
-        num_steps: How many choices of a row all chains make together, about; by default 10,000 for
-            each row that is not in an exact part, and 20 million at least.
-        num_chains: Independent chains, each in a thread of its own.
-        num_draws: How many matchings to keep, at least.
+        max_size: The largest smaller side of a part that is solved exactly; 0 leaves everything to
+            chains.
+        num_steps: The approximate number of choices in all chains together; by default 10,000 for
+            each row that is not in an exact part, and at least 20 million.
+        num_chains: The number of independent chains, each in its own thread.
+        num_draws: The number of matchings to keep.
     """
 
     max_size: int = 22
@@ -56,22 +56,22 @@ class SparseOptions:
 
 
 class SparseResult(NamedTuple):
-    """What is known of a sparse problem.
+    """The solution of a sparse problem.
 
     Attributes:
         pairs: (E,) probabilities of the candidate pairs.
-        rows: (n,) probabilities of rows being alone.
-        cols: (m,) the same of columns.
+        rows: (n,) probabilities of rows being unmatched.
+        cols: (m,) probabilities of columns being unused.
         mode: (n,) the best matching, -1 for unmatched.
-        log_evidence: The log evidence, or a lower bound where ``exact`` is False.
+        log_evidence: The log evidence, or a lower bound if ``exact`` is False.
         draws: (num, n) matchings.
         exact_rows: (n,) whether a row is in a part that was solved exactly.
         sampling_error: (n,) expected total variation due to sampling, zero in exact parts.
         disagreement: (n,) total variation between the halves of the chains, beyond chance.
         belief_difference: (n,) total variation between chains and belief propagation.
         trust_in_beliefs: (n,) the weight of belief propagation in the answer.
-        num_steps: How many choices the chains made.
-        finished: Whether they ended as planned.
+        num_steps: The number of choices in the chains.
+        finished: Whether the chains ended as planned.
     """
 
     pairs: np.ndarray
@@ -99,10 +99,7 @@ def solve_sparse(
 ) -> SparseResult:
     """Split a problem into independent parts, solve small ones exactly and sample the others.
 
-    Args:
-        problem: The candidate pairs.
-        options: Settings.
-        seed: The same seed gives the same result.
+    The same seed gives the same result.
 
     Raises:
         ValueError: No matching is feasible.
@@ -121,7 +118,7 @@ def solve_sparse(
 def _affordable(
     problem: SparseProblem, parts: list[Component], max_size: int
 ) -> tuple[list[Component], Component | None]:
-    """The parts that are cheap enough to solve exactly, and all others with pairs as one part."""
+    """Return the parts that are cheap enough to solve exactly, and all others joined into one."""
     costs = [(_cost(problem, part, max_size), k) for k, part in enumerate(parts) if len(part.pairs)]
     few: list[Component] = []
     rest: list[Component] = []
@@ -135,7 +132,7 @@ def _affordable(
 
 
 def _cost(problem: SparseProblem, part: Component, max_size: int) -> float:
-    """Seconds that an exact solution takes, infinite where it is out of reach."""
+    """Return the seconds that an exact solution takes, infinite if it is out of reach."""
     if min(len(part.rows), len(part.cols)) > max_size:
         return np.inf
     memory, seconds = cost_estimate(build_weights(**_arguments(problem.part(*part))).table)
@@ -143,22 +140,20 @@ def _cost(problem: SparseProblem, part: Component, max_size: int) -> float:
 
 
 def _arguments(problem: SparseProblem) -> dict[str, Any]:
-    """A small problem as the exact engine takes it."""
-    return {
-        "scores": problem.table(),
-        "row_unmatched": problem.row_alone,
-        "col_unmatched": problem.col_alone,
-    }
+    """Return the arguments of `solve_exact` for a small problem."""
+    alone = {"row_unmatched": problem.row_alone, "col_unmatched": problem.col_alone}
+    return {"scores": problem.table(), **alone}
 
 
 def _all_alone(
     problem: SparseProblem, parts: list[Component], best: np.ndarray, num_draws: int
 ) -> SparseResult:
-    """The result of the parts without pairs, which are alone for certain; all else is added."""
+    """Return the result of the parts without pairs, to which the other parts are added later."""
     n, m = problem.shape
-    alone = [part for part in parts if not len(part.pairs)]
     weights = [
-        problem.row_alone[part.rows].sum() + problem.col_alone[part.cols].sum() for part in alone
+        problem.row_alone[part.rows].sum() + problem.col_alone[part.cols].sum()
+        for part in parts
+        if not len(part.pairs)
     ]
     return SparseResult(
         pairs=np.zeros(len(problem.scores)),
@@ -180,7 +175,7 @@ def _all_alone(
 def _solve(
     problem: SparseProblem, part: Component, result: SparseResult, rng: np.random.Generator
 ) -> SparseResult:
-    """The result with one part solved exactly; its arrays are filled in place."""
+    """Add one part, solved exactly, to the result; its arrays are changed in place."""
     inside = problem.part(*part)
     found = solve_exact(**_arguments(inside), max_size=MAX_LABELS)
     result.pairs[part.pairs] = found.marginals[inside.rows, inside.cols]
@@ -192,13 +187,9 @@ def _solve(
 
 
 def _sample(
-    problem: SparseProblem,
-    part: Component,
-    result: SparseResult,
-    options: SparseOptions,
-    seed: int,
+    problem: SparseProblem, part: Component, result: SparseResult, options: SparseOptions, seed: int
 ) -> SparseResult:
-    """The result with the part that is left to chains; its arrays are filled in place."""
+    """Add the part that is left to chains to the result; its arrays are changed in place."""
     inside = problem.part(*part)
     n, E = inside.shape[0], len(inside.scores)
     beliefs = propagate(inside)
@@ -217,17 +208,11 @@ def _sample(
     by_choice = np.append(trust[inside.rows], trust)
     combined = by_choice * believed + (1.0 - by_choice) * mean
     of_cols = np.clip(1.0 - np.bincount(inside.cols, combined[:E], inside.shape[1]), 0.0, 1.0)
-    # Rounding makes nothing alone that has to be matched.
+    # Rounding must not leave unmatched what has to be matched.
     rows = np.where(inside.row_alone > -np.inf, combined[E:], 0.0)
     cols = np.where(inside.col_alone > -np.inf, of_cols, 0.0)
     marginals = scale_to_marginals(inside, combined[:E], rows, cols)
-    for total, places, values in zip(
-        (result.pairs, result.rows, result.cols),
-        (part.pairs, part.rows, part.cols),
-        marginals,
-        strict=True,
-    ):
-        total[places] = values
+    result.pairs[part.pairs], result.rows[part.rows], result.cols[part.cols] = marginals
     kept = np.linspace(0, len(chains.draws) - 1, len(result.draws)).round().astype(int)
     result.draws[:, part.rows] = np.append(part.cols, -1)[chains.draws[kept]]
     result.exact_rows[part.rows] = False
@@ -235,14 +220,14 @@ def _sample(
     def by_row(values: np.ndarray) -> np.ndarray:
         return 0.5 * (np.bincount(inside.rows, values[:E], n) + values[E:])
 
-    # The mean of the absolute value of a normal variate; where a chain was lost, nothing is known.
+    # The mean absolute value of a normal variate. If a chain gave up, the error is unknown.
     error = by_row(np.sqrt(2 / np.pi) * chains.standard_errors) if chains.finished else np.ones(n)
     result.sampling_error[part.rows] = np.sqrt(1.0 - trust) * error
     if options.num_chains > 1:
         half = options.num_chains // 2
         first, second = chains.frequencies[:half], chains.frequencies[half:]
         apart = np.abs(first.mean(axis=0) - second.mean(axis=0))
-        # Chance takes hardly any of so many differences beyond this many standard errors.
+        # By chance, hardly any of this many differences exceeds this many standard errors.
         noise = np.sqrt(2 * np.log(E + n)) * 2 * chains.standard_errors
         result.disagreement[part.rows] = by_row(np.maximum(apart - noise, 0.0))
     result.belief_difference[part.rows] = by_row(np.abs(mean - believed))
@@ -257,12 +242,12 @@ def _sample(
 def _trust_in_beliefs(
     problem: SparseProblem, difference: np.ndarray, chains: ChainsResult
 ) -> np.ndarray:
-    r"""(n,) the weight of belief propagation against chains in the answer, one for each part.
+    r"""Return (n,) the weight of belief propagation against chains, the same within each part.
 
-    With V the mean square standard error of the frequencies and D the mean square difference of
-    the two, :math:`B = D - V` estimates the square error of the beliefs, and the mean of both with
-    the weight :math:`V / (V + B)` for the beliefs has the least square error. B is taken to be at
-    least as large as an estimate from so many rows can resolve.
+    With V the mean squared standard error of the frequencies and D the mean squared difference
+    between beliefs and frequencies, :math:`B = D - V` estimates the squared error of the beliefs.
+    The average with weight :math:`V / (V + B)` for the beliefs has the least squared error. B is
+    set to at least what an estimate from this many rows can resolve.
     """
     n, E = problem.shape[0], len(problem.scores)
     label = np.zeros(n, int)

@@ -1,4 +1,4 @@
-"""Compiled messages and worms of sparse matching problems; importing this module imports numba."""
+"""Compiled loops of belief propagation and of the worm algorithm; importing them imports numba."""
 
 import numpy as np
 
@@ -17,16 +17,14 @@ def update_messages(
     damping: float,
     largest: float,
 ) -> None:
-    """Messages of all rows (or columns) to their pairs: minus the log of the sum of all else.
+    """Update the messages of all rows (or columns) to their pairs.
 
-    Args:
-        ends: Where the pairs of each row begin in ``order``.
-        order: (E,) the pairs sorted by row.
-        alone: (n,) log weights of the rows being alone.
-        incoming: (E,) log weights of the pairs with the messages from the other side.
-        outgoing: (E,) the messages, changed in place.
-        damping: The part of the old messages that stays.
-        largest: Messages are kept within this: one that is alone has infinite odds.
+    A message is minus the log of the summed weights of all other choices of the row. ``order``,
+    (E,), sorts the pairs by row, and ``ends``, (n+1,), has the place of the first pair of each row,
+    and E. ``alone``, (n,), are log weights of unmatched rows. ``incoming``, (E,), are log weights
+    of the pairs plus the messages from the other side. ``outgoing``, (E,), are the messages,
+    changed in place; they keep a share ``damping`` of their old values. Their absolute values are
+    at most ``largest``, since a row with one choice has infinite odds.
     """
     longest = 0
     for i in range(len(alone)):
@@ -42,7 +40,7 @@ def update_messages(
             continue
         for k in range(number):
             terms[k] = np.exp(terms[k] - best)
-        # Sums from both ends instead of a difference from the total: nothing cancels.
+        # Sums from both ends avoid the cancellation of a difference from the total.
         after[number] = 0.0
         for k in range(number - 1, 0, -1):
             after[k] = after[k + 1] + terms[k]
@@ -58,7 +56,7 @@ def update_messages(
 
 @compiled()
 def _choose(sums: np.ndarray, first: int, last: int, place: float) -> int:
-    """The first pair in first..last-1 whose running sum is beyond ``place``, or ``last``."""
+    """Return the first pair in first..last-1 whose running sum exceeds ``place``, else ``last``."""
     pair = first
     while pair < last and place >= sums[pair]:
         pair += 1
@@ -77,8 +75,8 @@ def _choose_held(
     default: int,
     rng: np.random.Generator,
 ) -> int:
-    """A pair as `_choose` does, given that its column is held by some row or is the hole."""
-    # Most columns are held, so asking again is faster than looking at all of them.
+    """Choose a pair given that its column is held by some row or is the hole."""
+    # Most columns are held, so rejection is faster than looking at all of them.
     for _ in range(_NUM_TRIES):
         pair = _choose(sums, first, last, rng.random() * total)
         if pair < last and (holder[cols[pair]] >= 0 or cols[pair] == hole):
@@ -113,25 +111,25 @@ def worm_steps(
     max_steps: int,
     rng: np.random.Generator,
 ) -> tuple[int, int]:
-    r"""Worms on matchings; see `permvi.inference.sparse.chains`.
+    r"""Run the worm algorithm on a matching; see `permvi.inference.sparse.chains`.
 
     Args:
-        ends: (n+1,) where the pairs of each row begin.
+        ends: (n+1,) the first pair of each row, and E.
         cols: (E,) the column of each pair.
-        sums: (E,) running sums over each row of what a row in hand chooses its pair by.
-        alone: (n,) what it chooses to stay alone by.
+        sums: (E,) running sums over each row of the weights by which a lifted row chooses.
+        alone: (n,) the weight with which a lifted row stays unmatched.
         start_rates: (m,) the probability with which an open worm lifts a row from a column.
         closed_share: The probability of a closed worm.
-        choice: (n,) the pair of each row, E + i where it is alone; changed in place.
-        holder: (m,) the row of each column, -1 where it is alone; changed in place.
-        counts: (E + n,) after how many worms each choice was seen; added to.
-        num_worms: How many worms to run.
-        max_steps: Give up within a worm after so many steps in all.
-        rng: Where randomness comes from.
+        choice: (n,) the pair of each row, E + i if it is unmatched; changed in place.
+        holder: (m,) the row of each column, -1 if it is unused; changed in place.
+        counts: (E + n,) the number of worms after which each choice was seen; added to.
+        num_worms: The number of worms to run.
+        max_steps: Give up after this many steps in all, even within a worm.
+        rng: The source of randomness.
 
     Returns:
-        How many worms were finished and how many steps all of them took. Where that is fewer worms
-        than asked for, the state is not a matching.
+        The number of finished worms and the number of steps. If fewer worms than asked for were
+        finished, the state is not a matching.
     """
     n, m, E = len(alone), len(holder), len(cols)
     since = np.zeros(n, np.int64)
@@ -160,7 +158,7 @@ def worm_steps(
             if hole < 0:
                 new = _choose(sums, first, last, rng.random() * total)
                 if new == last:
-                    # Rounding must not leave a row over that has to be matched.
+                    # Rounding must not leave a row unmatched that has to be matched.
                     new = E + row if alone[row] > 0.0 else choice[row]
             else:
                 new = _choose_held(sums, first, last, total, cols, holder, hole, choice[row], rng)

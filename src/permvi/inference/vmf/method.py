@@ -1,12 +1,16 @@
-r"""A von Mises-Fisher distribution fitted to a density over permutations.
+r"""Method "vmf": a von Mises-Fisher distribution fitted to a density over permutations.
 
-What is fitted is the *rounded* law: draw a point, take the nearest permutation. Its probabilities
-are those of cones on the sphere and have no closed form, so there is no ELBO to climb. Moments are
-matched instead. The density :math:`\exp(\kappa \langle \mu, x(X) \rangle)` at the permutations
-themselves would be any linear log density, but what makes von Mises-Fisher distributions tractable
-is to integrate over the sphere where the posterior has a sum, and that spreads them.
+The *rounded* law is fitted: draw a point of the sphere and take the nearest permutation, an
+assignment of O(n^3). Its probabilities are those of cones on the sphere and have no closed form, so
+there is no ELBO. Moments are matched instead: for linear models the marginals of belief
+propagation, which takes no evaluations; for others those of some thousand permutations, weighted by
+their densities. The density :math:`\exp(\kappa \langle \mu, x(X) \rangle)` at the permutations
+themselves can be any linear log density. But von Mises-Fisher distributions are tractable because
+they integrate over the sphere where the posterior has a sum, and that spreads them. One direction
+and one concentration cannot follow a posterior with several modes. The method is for comparison.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,13 +32,13 @@ from permvi.problem.prepare import Prepared
 LogDensity = Callable[[np.ndarray], np.ndarray]
 """(num, n) permutations -> (num,) log densities on the host."""
 
-# Signal over noise of one matrix entry, at which permutations are first looked for.
+# Signal-to-noise ratios of a matrix entry in the first round of draws.
 _SIGNALS = (0.0, 1.0, 2.0, 3.0, 4.0)
 # The largest concentration per dimension; draws are then within two degrees of the mean.
 _LARGEST = 1e3
-# Means shorter than this point nowhere.
+# Shorter means have no direction.
 _NO_DIRECTION = 1e-9
-# How close the logarithm of the concentration has to come.
+# The tolerance for the log of the concentration.
 _TOLERANCE = 0.01
 
 
@@ -42,10 +46,10 @@ class VmfFit(NamedTuple):
     """A fitted distribution.
 
     Attributes:
-        law: On the sphere.
-        resultant: The length of the target's mean, 0 (uniform) to 1 (a single permutation).
-        rounded_resultant: The same for the rounded law, along the mean direction.
-        num_evaluations: How many densities were evaluated.
+        law: The distribution on the sphere.
+        resultant: The length of the target's mean, from 0 (uniform) to 1 (a single permutation).
+        rounded_resultant: The length of the rounded law's mean along the mean direction.
+        num_evaluations: The number of densities evaluated.
     """
 
     law: VonMisesFisher
@@ -64,13 +68,13 @@ def fit_to_marginals(
 
     With P the marginals and :math:`x(P) = r \mu`, the direction is :math:`\mu`, and :math:`\kappa`
     is such that the rounded law has :math:`E \langle \mu, x \rangle = r`, by a root search on draws
-    with common random numbers. Its other moments are what they are.
+    with common random numbers. Other moments are not matched.
 
     Args:
         marginals: (n, n) roughly doubly stochastic.
         rng: The source of randomness.
-        num_draws: Draws for each step of the root search, all of O(n^3).
-        kappa: The concentration, where it should not be fitted.
+        num_draws: Draws for each step of the root search, O(n^3) each.
+        kappa: The concentration, or None to fit it.
     """
     n = len(marginals)
     mean = centre(marginals) / math.sqrt(max(n - 1, 1))
@@ -93,25 +97,28 @@ def fit_to_density(
     num_rounds: int = 4,
     kappa: float | None = None,
 ) -> VmfFit:
-    r"""Match the moments of the rounded law with those of a density, as far as it is seen.
+    r"""Match the moments of the rounded law with those of a density on the permutations seen.
 
     In each round, permutations are drawn around the present mean direction at several
-    concentrations. All distinct ones seen so far, weighted by their densities, stand for the
-    target. What is never seen is not matched: the fit is too certain where the draws miss much of
-    the posterior.
+    concentrations. All distinct ones seen so far, weighted by their densities, represent the
+    target. The fit is too certain if the draws miss much of the posterior.
 
     Args:
-        log_density: Of permutations.
+        log_density: The log density of permutations.
         start: (n,) a probable permutation.
         rng: The source of randomness.
         num_draws: Draws in each round, and for each step of the root search.
-        num_rounds: How many rounds.
-        kappa: The concentration, where it should not be fitted.
+        num_rounds: The number of rounds.
+        kappa: The concentration, or None to fit it.
 
     Raises:
         ValueError: All densities seen are zero.
     """
-    direction, kappas = embed(start), _first_kappas(len(start))
+    n = len(start)
+    # Banerjee et al. (2005): the approximate concentration of a mean of a given length.
+    lengths = [min(signal / math.sqrt(max(n - 1, 1)), 0.95) for signal in _SIGNALS]
+    kappas = [length * ((n - 1) ** 2 - length**2) / (1 - length**2) for length in lengths]
+    direction = embed(start)
     perms = start[None].astype(np.int64)
     log_p = log_density(perms)
     for _ in range(num_rounds):
@@ -125,18 +132,10 @@ def fit_to_density(
     return found._replace(num_evaluations=len(perms))
 
 
-def _first_kappas(n: int) -> list[float]:
-    """Concentrations at which an entry of the matrix stands out from the noise that much."""
-    dim = (n - 1) ** 2
-    lengths = [min(signal / math.sqrt(max(n - 1, 1)), 0.95) for signal in _SIGNALS]
-    # Banerjee et al. (2005): the concentration of a mean of this length, nearly.
-    return [length * (dim - length**2) / (1 - length**2) for length in lengths]
-
-
 def _with_new(
     perms: np.ndarray, log_p: np.ndarray, drawn: np.ndarray, log_density: LogDensity
 ) -> tuple[np.ndarray, np.ndarray]:
-    """All distinct permutations and their densities, of which only new ones are evaluated."""
+    """Return all distinct permutations and their densities, evaluating only new ones."""
     union, first = np.unique(np.concatenate([perms, drawn]), axis=0, return_index=True)
     new = union[first >= len(perms)]
     if not len(new):
@@ -145,7 +144,7 @@ def _with_new(
 
 
 def _weighted_mean(perms: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-    """(n, n) marginals of permutations weighted by their densities."""
+    """Return the marginals (n, n) of permutations weighted by their densities."""
     largest = log_p.max()
     if largest == -np.inf:
         raise ValueError(
@@ -157,15 +156,14 @@ def _weighted_mean(perms: np.ndarray, log_p: np.ndarray) -> np.ndarray:
 
 
 def _rounded_resultant(law: VonMisesFisher, points: np.ndarray) -> float:
-    """The mean inner product with the direction of the permutations that points are rounded to."""
-    perms = nearest_permutations(points)
-    return float(np.tensordot(embed(perms), law.mean).mean())
+    """Return the mean inner product of the rounded points with the mean direction."""
+    return float(np.tensordot(embed(nearest_permutations(points)), law.mean).mean())
 
 
 def _matching_kappa(
     direction: np.ndarray, target: float, num: int, rng: np.random.Generator
 ) -> float:
-    """The concentration whose rounded law has this mean along the direction."""
+    """Return the concentration whose rounded law has this mean along the direction."""
     seed = int(rng.integers(2**32))
     dim = (len(direction) - 1) ** 2
     tangents = VonMisesFisher(direction, 0.0).tangents(num, rng)
@@ -186,7 +184,7 @@ def _matching_kappa(
 _NUM_DRAWS = 2000
 _NUM_ROUNDS = 4
 _DRAWS_PER_ROUND = 1000
-# For the permutation to start from.
+# The search for the first permutation.
 _SEARCH = MapOptions(num_restarts=4, polish="swap")
 _ADVICE = "try method='sequential' or 'exact'"
 
@@ -194,8 +192,8 @@ _ADVICE = "try method='sequential' or 'exact'"
 def run(prepared: Prepared, context: Context) -> Posterior:
     """Fit one problem.
 
-    Options are ``kappa`` (the concentration, fitted by default), ``num_draws`` (of the posterior)
-    and ``num_rounds`` (of the fit to a density that is not linear, each with 1000 draws).
+    Options: ``kappa``, the concentration, fitted by default; ``num_draws`` of the posterior;
+    ``num_rounds`` of the fit to a density that is not linear, each with 1000 draws.
     """
     options = context.options
     num_draws = whole("num_draws", options.get("num_draws", _NUM_DRAWS))
@@ -226,10 +224,7 @@ def _fit(
         scores = square_problem(np.asarray(problem.scores, np.float64)).scores
         beliefs = expit(np.asarray(propagate_beliefs(scores).log_odds, np.float64))
         return fit_to_marginals(beliefs, rng, _DRAWS_PER_ROUND, kappa)
-
-    def density(perms: np.ndarray) -> np.ndarray:
-        return log_densities(problem, perms)
-
+    density = functools.partial(log_densities, problem)
     start = solve_density(problem, density, _SEARCH, rng)
     found = fit_to_density(density, start.perm, rng, _DRAWS_PER_ROUND, num_rounds, kappa)
     return found._replace(num_evaluations=start.num_evaluations + found.num_evaluations)
