@@ -25,22 +25,15 @@ TRUTH: Mapping[str, float] = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Numbers with names for their rows and columns.
+    """Numbers with names for their rows and columns."""
 
-    Attributes:
-        path: The file they came from.
-        rows: (n,) distinct names.
-        cols: (m,) distinct names.
-        values: (n, m), NaN for empty cells.
-        lines: (n,) the line of the file on which each row starts, None for a list of pairs.
-        fields: (m,) the position of each column in the file, from 1; None for a list of pairs.
-    """
-
-    path: Path
-    rows: tuple[str, ...]
-    cols: tuple[str, ...]
-    values: np.ndarray
+    path: Path  # the file they came from
+    rows: tuple[str, ...]  # (n,) distinct names
+    cols: tuple[str, ...]  # (m,) distinct names
+    values: np.ndarray  # (n, m), NaN for empty cells
+    # (n,) the line of the file on which each row starts, None for a list of pairs.
     lines: tuple[int, ...] | None = None
+    # (m,) the position of each column in the file, from 1; None for a list of pairs.
     fields: tuple[int, ...] | None = None
 
     def place(self, row: int, col: int) -> str:
@@ -205,30 +198,18 @@ def _named_rows(path: Path, rows: Iterator[Row], width: int, expected: str) -> I
 
 
 class Record(NamedTuple):
-    """One row of a file of records.
+    """One row of a file of records."""
 
-    Attributes:
-        line: The line on which it starts.
-        names: Its names by column; optional columns may be missing.
-        values: Its numbers, all finite.
-    """
-
-    line: int
-    names: Mapping[str, str]
-    values: np.ndarray
+    line: int  # the line on which it starts
+    names: Mapping[str, str]  # its names by column; optional columns may be missing
+    values: np.ndarray  # its numbers, all finite
 
 
 class Records(NamedTuple):
-    """The rows of a file of records.
-
-    Attributes:
-        path: The file.
-        columns: The names of the columns of numbers.
-        rows: Its records.
-    """
+    """The rows of a file of records."""
 
     path: Path
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # the names of the columns of numbers
     rows: list[Record]
 
     def at(self, record: Record) -> str:

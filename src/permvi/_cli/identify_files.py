@@ -30,19 +30,12 @@ _AXES = (1, 3)
 
 
 class Recording(NamedTuple):
-    """The recording of one worm.
-
-    Attributes:
-        path: The file.
-        worm: The file's name without its ending.
-        neurons: (n,) distinct names of the recorded neurons.
-        activity: (T, n) finite numbers, T at least 2.
-    """
+    """The recording of one worm."""
 
     path: Path
-    worm: str
-    neurons: tuple[str, ...]
-    activity: np.ndarray
+    worm: str  # the file's name without its ending
+    neurons: tuple[str, ...]  # (n,) distinct names of the recorded neurons
+    activity: np.ndarray  # (T, n) finite numbers, T at least 2
 
 
 def read_recordings(paths: Sequence[Path]) -> list[Recording]:
@@ -163,21 +156,13 @@ def _array_names(path: Path, labels: np.ndarray | None, num: int) -> tuple[str, 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Canonical:
-    """The canonical neurons: their names, possible connections and positions.
+    """The canonical neurons: their names, possible connections and positions."""
 
-    Attributes:
-        source: The file or the name of the built-in connectome, for messages.
-        names: (m,) their names.
-        support: (m, m) booleans: ``support[a, b]`` if b may drive a.
-        positions: (m, d) coordinates, or None.
-        axes: (d,) names of the coordinates; empty if they may have any names.
-    """
-
-    source: str
-    names: tuple[str, ...]
-    support: np.ndarray
-    positions: np.ndarray | None = None
-    axes: tuple[str, ...] = ()
+    source: str  # the file or the name of the built-in connectome, for messages
+    names: tuple[str, ...]  # (m,) their names
+    support: np.ndarray  # (m, m) booleans: ``support[a, b]`` if b may drive a
+    positions: np.ndarray | None = None  # (m, d) coordinates, or None
+    axes: tuple[str, ...] = ()  # (d,) names of the coordinates; empty if they may have any names
 
 
 def read_canonical(connectome: str, positions: Path | None, *, directed: bool) -> Canonical:

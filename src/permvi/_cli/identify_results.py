@@ -22,17 +22,11 @@ _PANELS_IN_A_ROW = 3
 
 
 class Worm(NamedTuple):
-    """The result for one worm.
-
-    Attributes:
-        name: Its name.
-        known: (n,) whether the identity of each neuron was given.
-        posterior: The posterior of this worm's identities.
-    """
+    """The result for one worm."""
 
     name: str
-    known: np.ndarray
-    posterior: Posterior
+    known: np.ndarray  # (n,) whether the identity of each neuron was given
+    posterior: Posterior  # the posterior of this worm's identities
 
 
 def by_worm(

@@ -24,19 +24,12 @@ _ROUNDING = 0.05
 
 
 class Files(NamedTuple):
-    """Files with more information on pairs, None for those that are not given.
+    """Files with more information on pairs, None for those that are not given."""
 
-    Attributes:
-        mask: A table of 0 and 1, 1 where a pair is allowed.
-        known: A list of known pairs.
-        prior: A table of prior weights.
-        prior_kind: The kind of its numbers.
-    """
-
-    mask: Path | None = None
+    mask: Path | None = None  # a table of 0 and 1, 1 where a pair is allowed
     known: Path | None = None
-    prior: Path | None = None
-    prior_kind: str = "scores"
+    prior: Path | None = None  # a table of prior weights
+    prior_kind: str = "scores"  # the kind of its numbers
 
     def named(self) -> dict[str, str]:
         """Return the settings of the files that are given."""
@@ -46,15 +39,12 @@ class Files(NamedTuple):
 
 
 class Unpaired(NamedTuple):
-    """The weights of unmatched items and unused labels, as the user wrote them.
+    """The weights of unmatched items and unused labels, as the user wrote them."""
 
-    Attributes:
-        unmatched: A number, or the name of a column with a number for each item; None if all items
-            have to be matched.
-        unused: A number, or the name of a row with a number for each label; None if not given.
-    """
-
+    # A number, or the name of a column with a number for each item; None if all items have to be
+    # matched.
     unmatched: str | None = None
+    # A number, or the name of a row with a number for each label; None if not given.
     unused: str | None = None
 
 

@@ -27,21 +27,13 @@ _STABILITY = 1.1
 
 
 class Worms(NamedTuple):
-    """Simulated recordings, and the true identities and dynamics.
+    """Simulated recordings, and the true identities and dynamics."""
 
-    Attributes:
-        recordings: (J, T, n) activity of each worm's neurons, in an order of its own.
-        positions: (J, n) positions of the neurons along the body.
-        known: (J, n) identities that are given, -1 for others.
-        truth: (J, n) all identities, only for scoring.
-        weights: (m, m) the dynamics W, only for scoring.
-    """
-
-    recordings: np.ndarray
-    positions: np.ndarray
-    known: np.ndarray
-    truth: np.ndarray
-    weights: np.ndarray
+    recordings: np.ndarray  # (J, T, n) activity of each worm's neurons, in an order of its own
+    positions: np.ndarray  # (J, n) positions of the neurons along the body
+    known: np.ndarray  # (J, n) identities that are given, -1 for others
+    truth: np.ndarray  # (J, n) all identities, only for scoring
+    weights: np.ndarray  # (m, m) the dynamics W, only for scoring
 
 
 def antisymmetric_weights(adjacency: np.ndarray, rng: np.random.Generator) -> np.ndarray:

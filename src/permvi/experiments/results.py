@@ -28,17 +28,11 @@ class Table(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a study found.
+    """What a study found."""
 
-    Attributes:
-        summary: The rows of ``summary.json``.
-        files: The paths of all files that were written.
-        tables: The tables to show, by default the whole summary.
-    """
-
-    summary: list[dict[str, Any]]
-    files: list[Path]
-    tables: Sequence[Table] = ()
+    summary: list[dict[str, Any]]  # the rows of ``summary.json``
+    files: list[Path]  # the paths of all files that were written
+    tables: Sequence[Table] = ()  # the tables to show, by default the whole summary
 
 
 class Measurement(NamedTuple):

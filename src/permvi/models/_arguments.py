@@ -145,23 +145,14 @@ def _unmatched(name: str, value: Any, table: tuple[int, ...], axis: int) -> np.n
 
 
 class Constraints(NamedTuple):
-    """Constraints and names that every model takes, checked and of full shape.
+    """Constraints and names that every model takes, checked and of full shape."""
 
-    Attributes:
-        mask: (n, m) or (S, n, m) booleans, True where allowed, or None.
-        known: (n,) or (S, n) known columns, -1 for unknown, or None.
-        prior_scores: Log prior weights of pairs, of the shape of the mask, or None.
-        row_unmatched: (n,) or (S, n) log weights of unmatched rows, or None.
-        col_unmatched: (m,) or (S, m) log weights of unmatched columns, or None.
-        labels: Names of rows and of columns, each None where there are none.
-    """
-
-    mask: np.ndarray | None
-    known: np.ndarray | None
-    prior_scores: np.ndarray | None
-    row_unmatched: np.ndarray | None
-    col_unmatched: np.ndarray | None
-    labels: Labels
+    mask: np.ndarray | None  # (n, m) or (S, n, m) booleans, True where allowed, or None
+    known: np.ndarray | None  # (n,) or (S, n) known columns, -1 for unknown, or None
+    prior_scores: np.ndarray | None  # log prior weights of pairs, of the shape of the mask, or None
+    row_unmatched: np.ndarray | None  # (n,) or (S, n) log weights of unmatched rows, or None
+    col_unmatched: np.ndarray | None  # (m,) or (S, m) log weights of unmatched columns, or None
+    labels: Labels  # names of rows and of columns, each None where there are none
 
 
 ARRAYS = Constraints._fields[:-1]

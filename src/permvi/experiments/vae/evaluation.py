@@ -21,17 +21,11 @@ from permvi.experiments.vae.settings import Settings
 
 
 class Scores(NamedTuple):
-    """Scores of each image, in nats.
+    """Scores of each image, in nats."""
 
-    Attributes:
-        negative_elbo: Negative ELBO of the discretised model.
-        iw_nll: Importance-weighted estimate of -log p(x).
-        kl: Exact KL divergence of q from the prior.
-    """
-
-    negative_elbo: jax.Array
-    iw_nll: jax.Array
-    kl: jax.Array
+    negative_elbo: jax.Array  # negative ELBO of the discretised model
+    iw_nll: jax.Array  # importance-weighted estimate of -log p(x)
+    kl: jax.Array  # exact KL divergence of q from the prior
 
 
 def category_log_probs(

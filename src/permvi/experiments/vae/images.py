@@ -29,17 +29,11 @@ _GENERATED = {"train": 2000, "test": 200}
 
 
 class Images(NamedTuple):
-    """Images as bytes, and the digits of the test images.
+    """Images as bytes, and the digits of the test images."""
 
-    Attributes:
-        train: (images, pixels).
-        test: (images, pixels).
-        test_labels: (images,) digits.
-    """
-
-    train: np.ndarray
-    test: np.ndarray
-    test_labels: np.ndarray
+    train: np.ndarray  # (images, pixels)
+    test: np.ndarray  # (images, pixels)
+    test_labels: np.ndarray  # (images,) digits
 
 
 def load(name: str) -> Images:
