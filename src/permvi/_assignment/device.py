@@ -64,9 +64,7 @@ class _Search(NamedTuple):
     num_steps: jax.Array
 
 
-def _augment(
-    cost: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
+def _augment(cost: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Match all n <= m rows at least cost; return u, v, both matchings and success."""
     n, m = cost.shape
     infinite = jnp.full(m, jnp.inf, cost.dtype)

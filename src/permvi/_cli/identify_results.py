@@ -209,10 +209,7 @@ def show(posterior: Posterior, model: SharedDynamics, worms: Sequence[Worm], lev
             cells = results.label_cells({**row, "best": row["identity"]})
             rows.append([*[worm.name] * several, row["neuron"], *known, *cells])
     terminal.table(
-        "Which neuron is it?",
-        [*names, "identity", *results.label_columns(level)],
-        rows,
-        fold=False,
+        "Which neuron is it?", [*names, "identity", *results.label_columns(level)], rows, fold=False
     )
     terminal.lines(results.facts_of(posterior))
     for name, scale in scales_of(posterior, model).items():

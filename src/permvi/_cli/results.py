@@ -236,11 +236,7 @@ def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
         "Which label is it?",
         ["item", "best label", *label_columns(level), *[">unmatched"] * partial],
         [
-            [
-                item["item"],
-                *label_cells(item),
-                *[f"{item['p_unmatched']:.3f}"] * partial,
-            ]
+            [item["item"], *label_cells(item), *[f"{item['p_unmatched']:.3f}"] * partial]
             for item in items
         ],
         fold=False,

@@ -87,11 +87,7 @@ class BirkhoffStickBreakingTransform(Transform):
     __hash__ = None  # type: ignore[assignment]
 
     def _options(self) -> dict[str, Any]:
-        return {
-            "row_order": self.row_order,
-            "col_order": self.col_order,
-            "centered": self.centered,
-        }
+        return {"row_order": self.row_order, "col_order": self.col_order, "centered": self.centered}
 
 
 @biject_to.register(birkhoff)

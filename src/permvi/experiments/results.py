@@ -132,10 +132,7 @@ def write_rows(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     listed = list(rows)
     header = list(dict.fromkeys(key for row in listed for key in row))
     path = folder / "rows.csv"
-    with (
-        atomic(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, lineterminator="\n")
         writer.writeheader()
         writer.writerows(listed)

@@ -11,13 +11,7 @@ import numpy as np
 
 from permvi._version import __version__
 from permvi.report import diagnosis, trace
-from permvi.report.words import (
-    CERTAIN,
-    best_probabilities,
-    count,
-    number,
-    sentence,
-)
+from permvi.report.words import CERTAIN, best_probabilities, count, number, sentence
 
 if TYPE_CHECKING:
     from permvi.posterior import Posterior

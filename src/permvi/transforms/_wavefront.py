@@ -169,9 +169,7 @@ def _advance(step: Callable[..., tuple[Cells, jax.Array, Any]], carry: Any, inpu
     cells, share, keep = step(margins, *rest)
     # Outside its columns a row keeps its values.
     passed = _State(
-        jnp.where(active, cells.right, right),
-        cells.down,
-        jnp.where(active, cells.corner, corner),
+        jnp.where(active, cells.right, right), cells.down, jnp.where(active, cells.corner, corner)
     )
     return (passed, sums + jnp.where(active, share, 0)), (cells.x, cells.down[-1], keep)
 

@@ -141,7 +141,7 @@ METHODS: dict[str, dict[str, Method]] = {
         "rounding": Method(
             "rounding", _worms.ROUNDING, "num_steps", _VI_CHECKPOINTS, compiled=True
         ),
-    },
+    }
 }
 
 # The smoke size only checks that everything runs. With chunks of one length rounding compiles once.

@@ -24,12 +24,7 @@ METHODS = {
     "rounding": "rounding",
     "stick_breaking": "stick_breaking",
 }
-PAPER = {
-    "gumbel_softmax": 106.7,
-    "concrete": 111.5,
-    "rounding": 121.1,
-    "stick_breaking": 119.8,
-}
+PAPER = {"gumbel_softmax": 106.7, "concrete": 111.5, "rounding": 121.1, "stick_breaking": 119.8}
 # The best objective of each method on the validation images.
 BEST = {
     "gumbel_softmax": "categorical_kl",

@@ -104,11 +104,7 @@ def _identity(config: Mapping[str, Any], run: Mapping[str, Any]) -> Row:
 
 
 def _pictures(
-    design: training.Design,
-    params: Any,
-    settings: Settings,
-    data: images.Images,
-    identity: Row,
+    design: training.Design, params: Any, settings: Settings, data: images.Images, identity: Row
 ) -> list[Row]:
     """Decode codes of some digits, drawn from q, and codes drawn from the prior."""
     rng = np.random.default_rng(0)
