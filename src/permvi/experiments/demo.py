@@ -62,10 +62,8 @@ def problem(seed: int = 0) -> tuple[PointMatching, np.ndarray]:
 def run(folder: Path, *, seed: int, progress: Progress) -> Demonstration:
     """Fit the problem, draw it, save the exact posterior and write a report of it.
 
-    Args:
-        folder: An existing folder for the figures, ``report.html`` and ``fit.nc``.
-        seed: Seed of the data and of the fits.
-        progress: Called with the current step, the number of finished steps and their total.
+    The existing ``folder`` gets the figures, ``report.html`` and ``fit.nc``. ``progress`` is called
+    with the current step, the number of finished steps and their total.
     """
     model, truth = problem(seed)
     comparisons: list[Comparison] = []

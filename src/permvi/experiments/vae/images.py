@@ -37,11 +37,9 @@ class Images(NamedTuple):
 
 
 def load(name: str) -> Images:
-    """Load images by name.
+    """Load "mnist", "validation", or "generated": small images that need no data.
 
-    Args:
-        name: "mnist"; "validation", the training images of MNIST with the last 5000 of them in the
-            place of the test images; or "generated", small images that need no data.
+    "validation" has the training images of MNIST, with the last 5000 of them as test images.
     """
     if name == "generated":
         return _generated()

@@ -114,13 +114,9 @@ class Settings(NamedTuple):
 
 
 def settings_of(method: str, objective: str, schedule: str, pixels: str) -> Settings:
-    """Return the settings of a run.
+    """Return the settings of a run of one of `METHODS`, for "grey" or "binary" pixels.
 
-    Args:
-        method: One of `METHODS`.
-        objective: Name of the training objective.
-        schedule: "reference", the schedule of Jang et al. (2017), or "tuned".
-        pixels: "grey" or "binary".
+    The schedule is "reference", that of Jang et al. (2017), or "tuned".
     """
     chosen = dict(_NOISE[METHODS[method]])
     if schedule == "tuned":

@@ -68,20 +68,10 @@ def advance(
     first: jax.Array,
     count: int,
 ) -> tuple[State, jax.Array]:
-    """Take ``count`` steps.
+    """Take ``count`` steps after the ``first``; return the state and (runs,) mean objectives.
 
-    Args:
-        design: What the runs share.
-        state: The state after ``first`` steps.
-        seeds: (runs,) integers.
-        settings: Settings with arrays of shape (runs,).
-        images: (images, pixels) bytes.
-        first: Number of steps taken before.
-        count: Number of steps to take. It is static, since accelerators run a loop of known length
-            faster.
-
-    Returns:
-        The new state, and (runs,) means of the training objective.
+    Seeds and settings are arrays of shape (runs,), images are (images, pixels) bytes. ``count`` is
+    static, since accelerators run a loop of known length faster.
     """
     body = functools.partial(_step, design, images=images)
 
