@@ -144,11 +144,11 @@ def fill_up(
     if min(sizes) == n:
         for name in ("mask", "known", "prior_scores"):
             # A sequence of arrays, as subjects of different sizes need it.
-            if isinstance(filled[name], list | tuple):
+            if isinstance(filled.get(name), list | tuple):
                 filled[name] = np.stack([np.asarray(each) for each in filled[name]])
         return filled
     for name, blank, ndim in (("mask", True, 2), ("known", -1, 1), ("prior_scores", 0.0, 2)):
-        value = filled[name]
+        value = filled.get(name)
         if value is None and name != "mask":
             continue
         parts = []
