@@ -60,11 +60,7 @@ class Table:
         )
 
     def aligned(self, rows: Sequence[str], cols: Sequence[str]) -> Self:
-        """Sort rows and columns into the order of the given names.
-
-        Raises:
-            ValueError: A name is missing, or the table has other names.
-        """
+        """Sort rows and columns into the order of the given names, which must be the table's."""
         return self.take(
             self._positions("row", self.rows, rows), self._positions("column", self.cols, cols)
         )
@@ -87,16 +83,12 @@ def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
 
     Decimal commas are read if commas do not separate the cells. Infinities are numbers and empty
     cells are NaN in the result; the text "nan" is refused because its meaning is not clear. The
-    first cell of the header may hold anything or be left out.
-
-    Args:
-        path: The file.
-        words: Numbers of words such as "true", in lower case.
+    first cell of the header may hold anything or be left out. ``words`` gives the numbers of words
+    such as "true", in lower case.
 
     Raises:
         ValueError: There is no header, a name is repeated or missing, a row has too many or too few
             cells, or a cell is not a number; the message names the line and the column.
-        OSError: The file cannot be read.
     """
     separator, rows = read_rows(path)
     header = next(rows)
@@ -139,12 +131,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Read pairs of an item and a label below a header of two columns with any names.
-
-    Raises:
-        ValueError: A row does not have two cells, or one of them is empty.
-        OSError: The file cannot be read.
-    """
+    """Read pairs of an item and a label, no cell empty, below a header with any two names."""
     rows = _named_rows(path, read_rows(path).rows, 2, "an item and a label")
     next(rows)
     return [Pair(line, *(cell.strip() for cell in cells)) for line, cells in rows]
@@ -159,7 +146,6 @@ def read_list(path: Path) -> Table:
     Raises:
         ValueError: A row does not have three cells, a cell is not a number, or a pair is repeated;
             the message names the line.
-        OSError: The file cannot be read.
     """
     separator, rows = read_rows(path)
     rows = _named_rows(path, rows, 3, "an item, a label and a number")
@@ -226,18 +212,12 @@ def read_records(
 ) -> Records:
     """Read records: columns of names in a fixed order, then columns of numbers.
 
-    The header has to name the columns of names, in upper or lower case.
-
-    Args:
-        path: The file.
-        names: The columns of names.
-        optional: Those of them that may be missing.
-        numbers: The smallest and the largest number of columns of numbers.
+    The header has to name the columns of names, in upper or lower case, except that those in
+    ``optional`` may be missing. ``numbers`` is the range of the number of columns of numbers.
 
     Raises:
         ValueError: The header is another one, a row has too many or too few cells, a name is
             missing, or a cell is not a finite number; the message names the line.
-        OSError: The file cannot be read.
     """
     separator, rows = read_rows(path)
     header = next(rows)

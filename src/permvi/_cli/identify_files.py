@@ -39,12 +39,7 @@ class Recording(NamedTuple):
 
 
 def read_recordings(paths: Sequence[Path]) -> list[Recording]:
-    """Read one recording from each CSV, NPZ or NPY file.
-
-    Raises:
-        ValueError: The content of a file is wrong, or two worms would have the same name.
-        OSError: A file cannot be read.
-    """
+    """Read one recording from each CSV, NPZ or NPY file; refuse two worms of the same name."""
     found: dict[str, Recording] = {}
     for path in paths:
         recording = read_recording(path)
@@ -64,10 +59,6 @@ def read_recording(path: Path) -> Recording:
     column named time, t, step, frame or nothing is ignored. An NPZ file has the array ``activity``
     (T, n) and optionally ``labels`` (n,); an NPY file holds only the activity. Neurons without
     names are counted from 0.
-
-    Raises:
-        ValueError: The content of the file is wrong.
-        OSError: The file cannot be read.
     """
     neurons, activity = (
         _recording_from_arrays(path) if path.suffix in _ARRAYS else _recording_from_csv(path)
@@ -168,17 +159,11 @@ class Canonical:
 def read_canonical(connectome: str, positions: Path | None, *, directed: bool) -> Canonical:
     """Return the canonical neurons of the built-in connectome, or read them from files.
 
-    Args:
-        connectome: "celegans", or the name of a CSV file: a square table with a row for each
-            sending and a column for each receiving neuron, or a list ``from,to`` with an optional
-            number for each edge. Zeros and empty cells are not edges.
-        positions: A CSV file with ``neuron`` and one to three coordinates. Its neurons are added to
-            those of a list of edges.
-        directed: Whether signals follow edges in one direction only.
-
-    Raises:
-        ValueError: The content of a file is wrong.
-        OSError: A file cannot be read.
+    The connectome is "celegans" or the name of a CSV file: a square table with a row for each
+    sending and a column for each receiving neuron, or a list ``from,to`` with an optional number
+    for each edge. Zeros and empty cells are not edges. ``directed`` edges carry signals in one
+    direction only. ``positions`` is a CSV file with ``neuron`` and one to three coordinates, whose
+    neurons are added to those of a list of edges.
     """
     given = None if positions is None else read_records(positions, (_NEURON,), numbers=_AXES)
     if connectome == CELEGANS:

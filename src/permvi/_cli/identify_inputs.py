@@ -47,17 +47,8 @@ def identification(
 ) -> Identification:
     """Build the model of recordings, with each neuron's mean over time subtracted.
 
-    Args:
-        recordings: One for each worm.
-        canonical: The canonical neurons.
-        positions: The positions of the recorded neurons.
-        known: A CSV file ``worm,neuron,identity``; the worm may be left out if there is only one.
-        weight_sd: Standard deviation of the weights, learned if None.
-        noise_sd: Standard deviation of the noise, learned if None.
-
-    Raises:
-        ValueError: The files do not fit each other.
-        OSError: A file cannot be read.
+    ``known`` is a CSV file ``worm,neuron,identity``; the worm may be left out if there is only one.
+    Standard deviations of weights and noise that are None are learned.
     """
     m = len(canonical.names)
     for recording in recordings:

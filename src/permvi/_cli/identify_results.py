@@ -34,10 +34,7 @@ def by_worm(
 ) -> list[Worm]:
     """Split the posterior by worms, without the rows that pad it to the largest recording.
 
-    Args:
-        posterior: The posterior of all worms.
-        recordings: One for each worm.
-        known: For each worm (n,) canonical neurons, -1 for unknown.
+    ``known`` holds (n,) canonical neurons for each worm, -1 for unknown.
     """
     return [
         Worm(
@@ -147,11 +144,7 @@ def write_csv(path: Path, worms: Sequence[Worm], level: float) -> None:
 
 
 def write_weights(path: Path, posterior: Posterior, model: SharedDynamics) -> None:
-    """Write the weight of each edge of the model, with its standard deviation.
-
-    Raises:
-        ValueError: The method does not infer weights.
-    """
+    """Write the weight of each edge and its standard deviation, if the method infers them."""
     if "W" not in posterior.latents:
         raise ValueError(
             f"--weights must go with a method that infers them, got {posterior.method!r}."

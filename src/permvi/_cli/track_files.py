@@ -27,10 +27,6 @@ def read_frames(path: Path) -> Frames:
 
     Frames whose names are all numbers come in numerical order, others in the order of the file.
     Points without an id are counted from 1 in each frame.
-
-    Raises:
-        ValueError: The content is wrong; the message names the line.
-        OSError: The file cannot be read.
     """
     records = read_records(path, (_FRAME, _ID), optional=(_ID,), numbers=_AXES)
     for column in records.columns:
