@@ -43,7 +43,7 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
         probs = table[site][rows, cols]
         left_out = max(left_out, _largest_but(table[site], rows, cols))
         pairs = cols < m
-        order = _grouped(rows[pairs], cols[pairs], probs[pairs], (n, m))
+        order = grouped(rows[pairs], cols[pairs], probs[pairs], (n, m))
         sites.append(
             {
                 "starts": np.searchsorted(rows, np.arange(n + 1)).tolist(),
@@ -80,7 +80,7 @@ def _kept(table: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     return rows[rank < most], cols[rank < most]
 
 
-def _grouped(
+def grouped(
     rows: np.ndarray, cols: np.ndarray, probs: np.ndarray, shape: tuple[int, int]
 ) -> np.ndarray:
     """Return an order (n,) of rows in which items that compete for labels are neighbours.

@@ -138,7 +138,7 @@ def diagnostics(posterior: "Posterior") -> str:
         for signal in diagnosis.signals(found)
     ]
     table = _table(("Signal", "Value", "", "Meaning"), rows, "signals") if rows else ""
-    return _section("Can this be trusted?", _facts(facts) + table + _trace(found.elbo_trace))
+    return _section("Can this be trusted?", _facts(facts) + table + trace_figure(found.elbo_trace))
 
 
 def latents(posterior: "Posterior") -> str:
@@ -188,7 +188,7 @@ def settings(posterior: "Posterior") -> str:
     return _section("Settings and versions", _facts(facts))
 
 
-def _trace(elbo: np.ndarray | None) -> str:
+def trace_figure(elbo: np.ndarray | None) -> str:
     """Plot evidence lower bounds (..., steps), a line for each restart; nothing without a trace."""
     if elbo is None:
         return ""
