@@ -34,9 +34,7 @@ def one_of(argument: str, value: str, choices: Collection[str]) -> str:
 def whole(name: str, value: object, least: int = 1) -> int:
     """Return ``value`` as an int if it is an integer (Python's or NumPy's) of at least ``least``.
 
-    Raises:
-        TypeError: It is not an integer; a bool is not one either.
-        ValueError: It is too small.
+    Others, bools included, raise ``TypeError``, smaller ones ``ValueError``.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {value!r:.60}.")
@@ -108,6 +106,14 @@ def distinct_columns(name: str, array: np.ndarray) -> np.ndarray:
     return array
 
 
+def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Return whether an array of this shape broadcasts to ``target`` without changing it."""
+    try:
+        return np.broadcast_shapes(shape, target) == target
+    except ValueError:
+        return False
+
+
 def is_concrete(*values: Any) -> bool:
     """Return whether values (arrays or None) can be looked at, i.e. no JAX trace hides them."""
     import jax
@@ -169,7 +175,7 @@ def square(name: str, array: "jax.Array | np.ndarray", min_size: int = 1) -> int
 
 
 def temperature(
-    value: "ArrayLike", dtype: Any, batch_shape: tuple[int, ...], upper: float | None = None
+    value: "ArrayLike", dtype: Any, batch_shape: tuple[int, ...], upper: float = np.inf
 ) -> "jax.Array":
     """A positive temperature, scalar or one per batch member, in the data's dtype.
 
@@ -181,24 +187,19 @@ def temperature(
     array = _array("temperature", value, "a real number")
     if not jnp.issubdtype(array.dtype, jnp.number) or jnp.iscomplexobj(array):
         raise TypeError(f"temperature must be a real number, got dtype {array.dtype}.")
-    try:
-        fits = jnp.broadcast_shapes(array.shape, batch_shape) == batch_shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts(array.shape, batch_shape):
         raise ValueError(
             f"temperature must be a scalar or broadcast to the batch shape {batch_shape}, "
             f"got shape {array.shape}."
         )
-    expected = "positive" if upper is None else f"in (0, {upper:g}]"
     if is_concrete(array):
         concrete = np.asarray(array)
-        good = concrete > 0 if upper is None else (concrete > 0) & (concrete <= upper)
+        good = (concrete > 0) & (concrete <= upper)
         if not good.all():
+            expected = "positive" if upper == np.inf else f"in (0, {upper:g}]"
             raise ValueError(f"temperature must be {expected}, got {concrete[~good].flat[0]}.")
     array = array.astype(dtype)
-    valid = array > 0 if upper is None else (array > 0) & (array <= upper)
-    return jnp.where(valid, array, jnp.nan)
+    return jnp.where((array > 0) & (array <= upper), array, jnp.nan)
 
 
 def mask(value: "ArrayLike", name: str, shape: tuple[int, ...]) -> "jax.Array":
@@ -208,11 +209,7 @@ def mask(value: "ArrayLike", name: str, shape: tuple[int, ...]) -> "jax.Array":
     array = _array("mask", value, "a boolean array")
     if array.dtype != bool:
         raise TypeError(f"mask must be a boolean array, got dtype {array.dtype}.")
-    try:
-        fits = jnp.broadcast_shapes(array.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if not broadcasts(array.shape, shape):
         raise ValueError(
             f"mask must broadcast to the shape {shape} of {name}, got shape {array.shape}."
         )

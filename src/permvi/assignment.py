@@ -270,14 +270,9 @@ def _fitting_mask(mask: ArrayLike | None, name: str, scores: _Array) -> _Array |
         raise ValueError(
             f"mask must broadcast against {name} of shape {scores.shape}, got shape {array.shape}."
         )
-    leading = array.shape[:-2]
-    leading = (1,) * (scores.ndim - 2 - len(leading)) + leading
-    shape = leading + scores.shape[-2:]
-    return (
-        np.broadcast_to(array, shape)
-        if isinstance(array, np.ndarray)
-        else jnp.broadcast_to(array, shape)
-    )
+    leading = (1,) * (scores.ndim - max(array.ndim, 2)) + array.shape[:-2]
+    xp: Any = np if isinstance(array, np.ndarray) else jnp
+    return xp.broadcast_to(array, leading + scores.shape[-2:])
 
 
 def _flat_mask(mask: ArrayLike) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 
 from permvi.posterior import Posterior
 from permvi.posterior.items import UNMATCHED
-from permvi.report import content, order, words
+from permvi.report import content, words
 from tests.posterior import cases as problems
 
 
@@ -56,7 +56,7 @@ def test_confusable_items_are_neighbours(rng):
     # Pairs (0, 1), (2, 3), ... of the hidden order compete for two labels.
     rows = np.repeat(hidden, 2)
     cols = labels.reshape(-1, 2)[np.repeat(np.arange(n) // 2, 1)].ravel()
-    found = order.grouped(rows, cols, np.full(2 * n, 0.5), (n, n))
+    found = content.grouped(rows, cols, np.full(2 * n, 0.5), (n, n))
     assert sorted(found) == list(range(n))
     block = np.empty(n, dtype=int)
     block[hidden] = np.arange(n) // 2
@@ -68,7 +68,7 @@ def test_confusable_items_are_neighbours(rng):
 
 def test_unconfused_items_stay_in_order():
     rows = np.arange(5)
-    found = order.grouped(rows, np.array([3, 1, 4, 0, 2]), np.ones(5), (5, 6))
+    found = content.grouped(rows, np.array([3, 1, 4, 0, 2]), np.ones(5), (5, 6))
     assert found.tolist() == rows.tolist()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from permvi.posterior.diagnostics import Diagnostics, diagnose
-from permvi.report import diagnosis, trace
+from permvi.report import diagnosis, sections
 
 GRADES = {"trust": "good", "check": "check", "do not trust": "bad"}
 SEVERITY = ["info", "good", "check", "bad"]
@@ -63,13 +63,13 @@ def test_nan_is_missing_but_no_good_sign_by_row():
 
 @pytest.mark.parametrize("elbo", [None, [1.0], [np.nan, np.nan], [[], []]])
 def test_no_picture_of_nothing(elbo):
-    assert trace.figure(None if elbo is None else np.array(elbo)) == ""
+    assert sections.trace_figure(None if elbo is None else np.array(elbo)) == ""
 
 
 def test_a_line_for_each_restart():
     elbo = -np.exp(-np.arange(1000) / np.array([[50.0], [100.0]]))
     elbo[0, 3] = np.nan
-    text = trace.figure(elbo)
+    text = sections.trace_figure(elbo)
     assert text.count("<polyline") == 2
     assert "1,000 steps" in text
     assert "nan" not in text

@@ -377,7 +377,7 @@ def test_one_category():
         (
             lambda: simplex.round_to_vertex(jnp.ones(2), np.ones(3, bool)),
             ValueError,
-            r"mask must broadcast to shape \(2,\), got \(3,\)",
+            r"mask must broadcast to the shape \(2,\) of psi, got shape \(3,\)",
         ),
         (lambda: simplex.limit_probabilities(jnp.ones(2), 0.0), ValueError, "scale must be pos"),
         (lambda: simplex.project(jnp.ones(0)), ValueError, r"m must have shape \(..., n\)"),

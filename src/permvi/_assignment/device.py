@@ -18,8 +18,7 @@ from permvi._assignment import INFEASIBLE, NOT_FINITE, SOLVED, TIE_ULPS
 def solve(cost: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
     """Minimise one (n, m) cost over the pairs that the mask allows.
 
-    Returns:
-        The permutation (n,), all -1 if unsolved, and the status of the problem.
+    Return the permutation (n,), all -1 if unsolved, and the status of the problem.
     """
     n, m = cost.shape
     allowed = jnp.ones((n, m), bool) if mask is None else mask
@@ -64,9 +63,7 @@ class _Search(NamedTuple):
     num_steps: jax.Array
 
 
-def _augment(
-    cost: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
+def _augment(cost: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Match all n <= m rows at least cost; return u, v, both matchings and success."""
     n, m = cost.shape
     infinite = jnp.full(m, jnp.inf, cost.dtype)

@@ -15,10 +15,9 @@ from scipy.optimize import linear_sum_assignment
 
 
 def best_matching(table: np.ndarray) -> np.ndarray | None:
-    """The matching (n,) of largest weight, -1 for the ground, or None where none is feasible.
+    """The matching (n,) of largest weight under (n+1, m+1) grounded log weights.
 
-    Args:
-        table: (n+1, m+1) grounded log weights.
+    It has -1 for the ground. None if none is feasible.
     """
     n, m = table.shape[0] - 1, table.shape[1] - 1
     pairs, row_alone, col_alone = table[:n, :m], table[:n, m], table[n, :m]
@@ -52,14 +51,9 @@ def residual_graph(table: np.ndarray, choice: np.ndarray) -> np.ndarray:
 def reduce_by_prices(table: np.ndarray, choice: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The grounded table less optimal prices: entries <= 0 up to rounding, 0 on ``choice``.
 
-    Args:
-        table: (n+1, m+1) grounded log weights.
-        choice: (n,) the best matching.
-        lengths: its residual graph.
-
-    Returns:
-        ``table[i, c] - a_i - b_c``. Shortest distances y in the residual graph are such prices:
-        ``b_c = y_ground - y_c``, and a_i follows from the tight entry of row i.
+    The result is ``table[i, c] - a_i - b_c``. ``choice`` (n,) is the best matching and ``lengths``
+    its residual graph, in which shortest distances y are such prices: ``b_c = y_ground - y_c``, and
+    a_i follows from the tight entry of row i.
     """
     n = table.shape[0] - 1
     prices = _shortest_distances(lengths)

@@ -19,17 +19,11 @@ _WORK_PER_THREAD = 1_000_000
 def solve(
     scores: np.ndarray, mask: np.ndarray | None, *, maximize: bool, solver: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve a batch of problems whose batch shapes broadcast.
+    """Return permutations (..., n), all -1 if unsolved, and the status of each problem (...).
 
-    Args:
-        scores: (..., n, m) floats.
-        mask: (..., n, m) booleans of as many dimensions as ``scores``, or None.
-        maximize: Whether to maximise the total score.
-        solver: "compiled", "scipy", "lapx", or "auto": the compiled solver, or SciPy if the
-            compiled one is not loaded yet and the problems are small.
-
-    Returns:
-        The permutations (..., n), all -1 if unsolved, and the status of each problem (...).
+    Scores and mask are (..., n, m) of equally many dimensions, and their batch shapes broadcast.
+    The solver is "compiled", "scipy", "lapx", or "auto": the compiled one, or SciPy if that is not
+    loaded yet and the problems are small.
     """
     n = scores.shape[-2]
     batch = scores.shape[:-2]

@@ -100,7 +100,6 @@ def read_rows(path: Path) -> Rows:
 
     Raises:
         ValueError: The file is empty or not text, or (while reading) a quote is not closed.
-        OSError: The file cannot be read.
     """
     if path.is_dir():
         raise ValueError(f"{path}: expected a CSV file, got a folder.")
@@ -188,14 +187,8 @@ def is_number(text: str) -> bool:
 class Numbers:
     """Parses the numbers of a file row by row, with one decimal mark in the whole file.
 
-    A decimal comma is possible if commas do not separate the cells.
-
-    Args:
-        path: The file.
-        separator: The separator of its cells.
-        header: The names of all columns.
-        words: Numbers of words such as "true", in lower case.
-        skip: The number of cells of a row before its numbers.
+    A decimal comma is possible if commas do not separate the cells. ``words`` gives the numbers of
+    words such as "true", in lower case; ``skip`` cells of a row come before its numbers.
     """
 
     def __init__(
@@ -215,11 +208,7 @@ class Numbers:
         self._marks: dict[str, str] = {}
 
     def of(self, row: Row) -> np.ndarray:
-        """Parse the numbers of a row; empty cells are NaN.
-
-        Raises:
-            ValueError: A cell is not a number.
-        """
+        """Parse the numbers of a row; empty cells are NaN, and others raise ``ValueError``."""
         cells = row.cells[self._skip :]
         joined = " ".join(cells)
         if self._separator != ",":

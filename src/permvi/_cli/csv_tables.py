@@ -25,22 +25,15 @@ TRUTH: Mapping[str, float] = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Numbers with names for their rows and columns.
+    """Numbers with names for their rows and columns."""
 
-    Attributes:
-        path: The file they came from.
-        rows: (n,) distinct names.
-        cols: (m,) distinct names.
-        values: (n, m), NaN for empty cells.
-        lines: (n,) the line of the file on which each row starts, None for a list of pairs.
-        fields: (m,) the position of each column in the file, from 1; None for a list of pairs.
-    """
-
-    path: Path
-    rows: tuple[str, ...]
-    cols: tuple[str, ...]
-    values: np.ndarray
+    path: Path  # the file they came from
+    rows: tuple[str, ...]  # (n,) distinct names
+    cols: tuple[str, ...]  # (m,) distinct names
+    values: np.ndarray  # (n, m), NaN for empty cells
+    # (n,) the line of the file on which each row starts, None for a list of pairs.
     lines: tuple[int, ...] | None = None
+    # (m,) the position of each column in the file, from 1; None for a list of pairs.
     fields: tuple[int, ...] | None = None
 
     def place(self, row: int, col: int) -> str:
@@ -67,11 +60,7 @@ class Table:
         )
 
     def aligned(self, rows: Sequence[str], cols: Sequence[str]) -> Self:
-        """Sort rows and columns into the order of the given names.
-
-        Raises:
-            ValueError: A name is missing, or the table has other names.
-        """
+        """Sort rows and columns into the order of the given names, which must be the table's."""
         return self.take(
             self._positions("row", self.rows, rows), self._positions("column", self.cols, cols)
         )
@@ -94,16 +83,12 @@ def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
 
     Decimal commas are read if commas do not separate the cells. Infinities are numbers and empty
     cells are NaN in the result; the text "nan" is refused because its meaning is not clear. The
-    first cell of the header may hold anything or be left out.
-
-    Args:
-        path: The file.
-        words: Numbers of words such as "true", in lower case.
+    first cell of the header may hold anything or be left out. ``words`` gives the numbers of words
+    such as "true", in lower case.
 
     Raises:
         ValueError: There is no header, a name is repeated or missing, a row has too many or too few
             cells, or a cell is not a number; the message names the line and the column.
-        OSError: The file cannot be read.
     """
     separator, rows = read_rows(path)
     header = next(rows)
@@ -146,12 +131,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Read pairs of an item and a label below a header of two columns with any names.
-
-    Raises:
-        ValueError: A row does not have two cells, or one of them is empty.
-        OSError: The file cannot be read.
-    """
+    """Read pairs of an item and a label, no cell empty, below a header with any two names."""
     rows = _named_rows(path, read_rows(path).rows, 2, "an item and a label")
     next(rows)
     return [Pair(line, *(cell.strip() for cell in cells)) for line, cells in rows]
@@ -166,7 +146,6 @@ def read_list(path: Path) -> Table:
     Raises:
         ValueError: A row does not have three cells, a cell is not a number, or a pair is repeated;
             the message names the line.
-        OSError: The file cannot be read.
     """
     separator, rows = read_rows(path)
     rows = _named_rows(path, rows, 3, "an item, a label and a number")
@@ -205,30 +184,18 @@ def _named_rows(path: Path, rows: Iterator[Row], width: int, expected: str) -> I
 
 
 class Record(NamedTuple):
-    """One row of a file of records.
+    """One row of a file of records."""
 
-    Attributes:
-        line: The line on which it starts.
-        names: Its names by column; optional columns may be missing.
-        values: Its numbers, all finite.
-    """
-
-    line: int
-    names: Mapping[str, str]
-    values: np.ndarray
+    line: int  # the line on which it starts
+    names: Mapping[str, str]  # its names by column; optional columns may be missing
+    values: np.ndarray  # its numbers, all finite
 
 
 class Records(NamedTuple):
-    """The rows of a file of records.
-
-    Attributes:
-        path: The file.
-        columns: The names of the columns of numbers.
-        rows: Its records.
-    """
+    """The rows of a file of records."""
 
     path: Path
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # the names of the columns of numbers
     rows: list[Record]
 
     def at(self, record: Record) -> str:
@@ -245,18 +212,12 @@ def read_records(
 ) -> Records:
     """Read records: columns of names in a fixed order, then columns of numbers.
 
-    The header has to name the columns of names, in upper or lower case.
-
-    Args:
-        path: The file.
-        names: The columns of names.
-        optional: Those of them that may be missing.
-        numbers: The smallest and the largest number of columns of numbers.
+    The header has to name the columns of names, in upper or lower case, except that those in
+    ``optional`` may be missing. ``numbers`` is the range of the number of columns of numbers.
 
     Raises:
         ValueError: The header is another one, a row has too many or too few cells, a name is
             missing, or a cell is not a finite number; the message names the line.
-        OSError: The file cannot be read.
     """
     separator, rows = read_rows(path)
     header = next(rows)

@@ -83,8 +83,7 @@ def identify(
         ),
     ] = False,
     noise_sd: Annotated[
-        float | None,
-        typer.Option(help="Standard deviation of the noise.", show_default="learned"),
+        float | None, typer.Option(help="Standard deviation of the noise.", show_default="learned")
     ] = None,
     weight_sd: Annotated[
         float | None,
@@ -149,12 +148,7 @@ def identify(
         worms = read_recordings(recordings)
         canonical = read_canonical(connectome, canonical_positions, directed=directed)
         problem = identification(
-            worms,
-            canonical,
-            positions=placed,
-            known=known,
-            weight_sd=weight_sd,
-            noise_sd=noise_sd,
+            worms, canonical, positions=placed, known=known, weight_sd=weight_sd, noise_sd=noise_sd
         )
         progress("computing", 0, 1)
         asked = {

@@ -30,28 +30,16 @@ _AXES = (1, 3)
 
 
 class Recording(NamedTuple):
-    """The recording of one worm.
-
-    Attributes:
-        path: The file.
-        worm: The file's name without its ending.
-        neurons: (n,) distinct names of the recorded neurons.
-        activity: (T, n) finite numbers, T at least 2.
-    """
+    """The recording of one worm."""
 
     path: Path
-    worm: str
-    neurons: tuple[str, ...]
-    activity: np.ndarray
+    worm: str  # the file's name without its ending
+    neurons: tuple[str, ...]  # (n,) distinct names of the recorded neurons
+    activity: np.ndarray  # (T, n) finite numbers, T at least 2
 
 
 def read_recordings(paths: Sequence[Path]) -> list[Recording]:
-    """Read one recording from each CSV, NPZ or NPY file.
-
-    Raises:
-        ValueError: The content of a file is wrong, or two worms would have the same name.
-        OSError: A file cannot be read.
-    """
+    """Read one recording from each CSV, NPZ or NPY file; refuse two worms of the same name."""
     found: dict[str, Recording] = {}
     for path in paths:
         recording = read_recording(path)
@@ -71,10 +59,6 @@ def read_recording(path: Path) -> Recording:
     column named time, t, step, frame or nothing is ignored. An NPZ file has the array ``activity``
     (T, n) and optionally ``labels`` (n,); an NPY file holds only the activity. Neurons without
     names are counted from 0.
-
-    Raises:
-        ValueError: The content of the file is wrong.
-        OSError: The file cannot be read.
     """
     neurons, activity = (
         _recording_from_arrays(path) if path.suffix in _ARRAYS else _recording_from_csv(path)
@@ -163,37 +147,23 @@ def _array_names(path: Path, labels: np.ndarray | None, num: int) -> tuple[str, 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Canonical:
-    """The canonical neurons: their names, possible connections and positions.
+    """The canonical neurons: their names, possible connections and positions."""
 
-    Attributes:
-        source: The file or the name of the built-in connectome, for messages.
-        names: (m,) their names.
-        support: (m, m) booleans: ``support[a, b]`` if b may drive a.
-        positions: (m, d) coordinates, or None.
-        axes: (d,) names of the coordinates; empty if they may have any names.
-    """
-
-    source: str
-    names: tuple[str, ...]
-    support: np.ndarray
-    positions: np.ndarray | None = None
-    axes: tuple[str, ...] = ()
+    source: str  # the file or the name of the built-in connectome, for messages
+    names: tuple[str, ...]  # (m,) their names
+    support: np.ndarray  # (m, m) booleans: ``support[a, b]`` if b may drive a
+    positions: np.ndarray | None = None  # (m, d) coordinates, or None
+    axes: tuple[str, ...] = ()  # (d,) names of the coordinates; empty if they may have any names
 
 
 def read_canonical(connectome: str, positions: Path | None, *, directed: bool) -> Canonical:
     """Return the canonical neurons of the built-in connectome, or read them from files.
 
-    Args:
-        connectome: "celegans", or the name of a CSV file: a square table with a row for each
-            sending and a column for each receiving neuron, or a list ``from,to`` with an optional
-            number for each edge. Zeros and empty cells are not edges.
-        positions: A CSV file with ``neuron`` and one to three coordinates. Its neurons are added to
-            those of a list of edges.
-        directed: Whether signals follow edges in one direction only.
-
-    Raises:
-        ValueError: The content of a file is wrong.
-        OSError: A file cannot be read.
+    The connectome is "celegans" or the name of a CSV file: a square table with a row for each
+    sending and a column for each receiving neuron, or a list ``from,to`` with an optional number
+    for each edge. Zeros and empty cells are not edges. ``directed`` edges carry signals in one
+    direction only. ``positions`` is a CSV file with ``neuron`` and one to three coordinates, whose
+    neurons are added to those of a list of edges.
     """
     given = None if positions is None else read_records(positions, (_NEURON,), numbers=_AXES)
     if connectome == CELEGANS:

@@ -18,31 +18,21 @@ _AXES = (1, 3)
 
 
 class Positions(NamedTuple):
-    """The positions of recorded neurons and what they say about identities.
+    """The positions of recorded neurons and what they say about identities."""
 
-    Attributes:
-        path: The file of positions.
-        tolerance: Identities further away than this along the body are impossible; None: no limit.
-        spread: Standard deviations of positions around the canonical ones, one or one for each
-            coordinate; None: positions only exclude identities.
-    """
-
-    path: Path
+    path: Path  # the file of positions
+    # Identities further away than this along the body are impossible; None: no limit.
     tolerance: float | None
+    # Standard deviations of positions around the canonical ones, one or one for each coordinate;
+    # None: positions only exclude identities.
     spread: tuple[float, ...] | None
 
 
 class Identification(NamedTuple):
-    """The model of all recordings with its known identities.
-
-    Attributes:
-        model: The model of all recordings.
-        known: For each worm (n,) canonical neurons, -1 for unknown.
-        notes: Notes for the user.
-    """
+    """The model of all recordings with its known identities."""
 
     model: SharedDynamics
-    known: list[np.ndarray]
+    known: list[np.ndarray]  # for each worm (n,) canonical neurons, -1 for unknown
     notes: list[str]
 
 
@@ -57,17 +47,8 @@ def identification(
 ) -> Identification:
     """Build the model of recordings, with each neuron's mean over time subtracted.
 
-    Args:
-        recordings: One for each worm.
-        canonical: The canonical neurons.
-        positions: The positions of the recorded neurons.
-        known: A CSV file ``worm,neuron,identity``; the worm may be left out if there is only one.
-        weight_sd: Standard deviation of the weights, learned if None.
-        noise_sd: Standard deviation of the noise, learned if None.
-
-    Raises:
-        ValueError: The files do not fit each other.
-        OSError: A file cannot be read.
+    ``known`` is a CSV file ``worm,neuron,identity``; the worm may be left out if there is only one.
+    Standard deviations of weights and noise that are None are learned.
     """
     m = len(canonical.names)
     for recording in recordings:

@@ -22,17 +22,11 @@ _PANELS_IN_A_ROW = 3
 
 
 class Worm(NamedTuple):
-    """The result for one worm.
-
-    Attributes:
-        name: Its name.
-        known: (n,) whether the identity of each neuron was given.
-        posterior: The posterior of this worm's identities.
-    """
+    """The result for one worm."""
 
     name: str
-    known: np.ndarray
-    posterior: Posterior
+    known: np.ndarray  # (n,) whether the identity of each neuron was given
+    posterior: Posterior  # the posterior of this worm's identities
 
 
 def by_worm(
@@ -40,10 +34,7 @@ def by_worm(
 ) -> list[Worm]:
     """Split the posterior by worms, without the rows that pad it to the largest recording.
 
-    Args:
-        posterior: The posterior of all worms.
-        recordings: One for each worm.
-        known: For each worm (n,) canonical neurons, -1 for unknown.
+    ``known`` holds (n,) canonical neurons for each worm, -1 for unknown.
     """
     return [
         Worm(
@@ -153,11 +144,7 @@ def write_csv(path: Path, worms: Sequence[Worm], level: float) -> None:
 
 
 def write_weights(path: Path, posterior: Posterior, model: SharedDynamics) -> None:
-    """Write the weight of each edge of the model, with its standard deviation.
-
-    Raises:
-        ValueError: The method does not infer weights.
-    """
+    """Write the weight of each edge and its standard deviation, if the method infers them."""
     if "W" not in posterior.latents:
         raise ValueError(
             f"--weights must go with a method that infers them, got {posterior.method!r}."
@@ -215,10 +202,7 @@ def show(posterior: Posterior, model: SharedDynamics, worms: Sequence[Worm], lev
             cells = results.label_cells({**row, "best": row["identity"]})
             rows.append([*[worm.name] * several, row["neuron"], *known, *cells])
     terminal.table(
-        "Which neuron is it?",
-        [*names, "identity", *results.label_columns(level)],
-        rows,
-        fold=False,
+        "Which neuron is it?", [*names, "identity", *results.label_columns(level)], rows, fold=False
     )
     terminal.lines(results.facts_of(posterior))
     for name, scale in scales_of(posterior, model).items():

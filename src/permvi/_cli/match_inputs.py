@@ -24,19 +24,12 @@ _ROUNDING = 0.05
 
 
 class Files(NamedTuple):
-    """Files with more information on pairs, None for those that are not given.
+    """Files with more information on pairs, None for those that are not given."""
 
-    Attributes:
-        mask: A table of 0 and 1, 1 where a pair is allowed.
-        known: A list of known pairs.
-        prior: A table of prior weights.
-        prior_kind: The kind of its numbers.
-    """
-
-    mask: Path | None = None
+    mask: Path | None = None  # a table of 0 and 1, 1 where a pair is allowed
     known: Path | None = None
-    prior: Path | None = None
-    prior_kind: str = "scores"
+    prior: Path | None = None  # a table of prior weights
+    prior_kind: str = "scores"  # the kind of its numbers
 
     def named(self) -> dict[str, str]:
         """Return the settings of the files that are given."""
@@ -46,32 +39,22 @@ class Files(NamedTuple):
 
 
 class Unpaired(NamedTuple):
-    """The weights of unmatched items and unused labels, as the user wrote them.
+    """The weights of unmatched items and unused labels, as the user wrote them."""
 
-    Attributes:
-        unmatched: A number, or the name of a column with a number for each item; None if all items
-            have to be matched.
-        unused: A number, or the name of a row with a number for each label; None if not given.
-    """
-
+    # A number, or the name of a column with a number for each item; None if all items have to be
+    # matched.
     unmatched: str | None = None
+    # A number, or the name of a row with a number for each label; None if not given.
     unused: str | None = None
 
 
 def model_of_pairs(
     table: Table, files: Files, unpaired: Unpaired, *, kind: str, temperature: float
 ) -> LinearMatching:
-    """Build the model of a table with a number for each pair.
+    """Build the model of a table with a number for each pair; an empty cell forbids its pair.
 
-    Args:
-        table: Items by labels; an empty cell forbids its pair.
-        files: More information on pairs.
-        unpaired: Numbers of the same kind as those of the table, or names of its borders.
-        kind: The kind of the numbers, a key of `KINDS`.
-        temperature: Divides scores and costs.
-
-    Raises:
-        ValueError: The content of a file or an option is wrong.
+    The numbers, and those of ``unpaired`` if these are not names of the table's borders, are of the
+    same ``kind``, a key of `KINDS`. The temperature divides scores and costs.
     """
     _check_kind("kind", kind, temperature)
     table, free = _split(table, unpaired, kind, temperature)
@@ -94,20 +77,11 @@ def model_of_features(
 ) -> PointMatching:
     """Build the model of items that have the features of their labels plus noise.
 
-    Args:
-        items: Items by features.
-        labels: Labels by the same features, in any order.
-        files: More information on pairs.
-        unpaired: ``unmatched`` is a distance in standard deviations: an unmatched item has the
-            weight of a label at that distance. ``unused`` is the probability that a label has no
-            item.
-        scale: The standard deviation of the noise: one number, one for each feature separated by
-            commas, or "infer".
-        noise: Its distribution.
-        df: The degrees of freedom of Student's t.
-
-    Raises:
-        ValueError: The content of a file or an option is wrong.
+    Both tables have the same features as columns, in any order. ``unpaired.unmatched`` is a
+    distance in standard deviations: an unmatched item has the weight of a label at that distance.
+    ``unpaired.unused`` is the probability that a label has no item. The standard deviation
+    ``scale`` is one number, one for each feature separated by commas, or "infer"; ``df`` are the
+    degrees of freedom of Student's t.
     """
     one_of("noise", noise, NOISES)
     centers = labels.aligned(labels.rows, items.cols)
@@ -216,15 +190,8 @@ def _log_weight(value: np.ndarray, kind: str, temperature: float = 1.0) -> np.nd
     r"""Return the log weight of each number, its term in the log probability of a matching.
 
     :math:`s/T` for scores, :math:`-c/T` for costs, :math:`o` for log odds,
-    :math:`\log p - \log(1-p)` for probabilities and :math:`\log p` for row probabilities.
-
-    Args:
-        value: Numbers of any shape; NaN (an empty cell) forbids a pair.
-        kind: A key of `KINDS`.
-        temperature: T.
-
-    Returns:
-        Log weights below infinity, -inf for forbidden pairs, NaN for numbers of another kind.
+    :math:`\log p - \log(1-p)` for probabilities and :math:`\log p` for row probabilities. NaN (an
+    empty cell) forbids a pair and has the weight -inf. Numbers of another kind give NaN.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         if kind in SCALED:

@@ -88,27 +88,17 @@ def rank(
 
 
 class RankedItem(NamedTuple):
-    """An item and its rank; the fields are the keys in JSON and the columns in CSV.
-
-    Attributes:
-        item: Its name.
-        rank: Its rank from 1 in the order with the least expected distance between ranks.
-        probability: The probability of this rank.
-        low: The best rank of its credible interval.
-        high: The worst rank of its credible interval.
-        p_first: The probability that it is the best of all.
-        p_before_next: The probability that it is better than the item of the next rank; None for
-            the last item.
-        log_worth: Its log worth in a Plackett-Luce model, None if the rankings do not determine it.
-    """
+    """An item and its rank; the fields are the keys in JSON and the columns in CSV."""
 
     item: str
-    rank: int
-    probability: float
-    low: int
-    high: int
-    p_first: float
+    rank: int  # its rank from 1 in the order with the least expected distance between ranks
+    probability: float  # the probability of this rank
+    low: int  # the best rank of its credible interval
+    high: int  # the worst rank of its credible interval
+    p_first: float  # the probability that it is the best of all
+    # The probability that it is better than the item of the next rank; None for the last item.
     p_before_next: float | None
+    # Its log worth in a Plackett-Luce model, None if the rankings do not determine it.
     log_worth: float | None
 
 

@@ -40,17 +40,9 @@ def read_rankings(path: Path, *, as_ranks: bool, others_below: bool) -> Rankings
     * Comparisons: columns ``winner,loser`` and optionally a count.
 
     In orders and ranks, a first column named judge, voter, ranking or nothing is ignored, and a
-    column count, weight or votes says how often a row counts.
-
-    Args:
-        path: The file.
-        as_ranks: Whether rows hold ranks rather than items.
-        others_below: Whether items that a row does not list come after those that it lists; if not,
-            they did not take part. Comparisons ignore it.
-
-    Raises:
-        ValueError: The content is wrong; the message names the line.
-        OSError: The file cannot be read.
+    column count, weight or votes says how often a row counts. With ``as_ranks`` rows hold ranks
+    rather than items. With ``others_below`` items that a row does not list come after those that it
+    lists; without, they did not take part. Comparisons ignore it.
     """
     header = next(read_rows(path).rows)
     if tuple(cell.strip().lower() for cell in header.cells[:2]) == _COMPARISON:

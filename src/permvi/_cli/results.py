@@ -43,15 +43,9 @@ def fit(
     settings: Mapping[str, Any],
     **options: Any,
 ) -> "Posterior":
-    """Fit a model and add the settings of the command to the posterior's.
+    """Fit a model and add the settings of the command, except those of None, to the posterior's.
 
-    Args:
-        model: The model.
-        method: The method's name.
-        seed: The seed.
-        progress: Called as ``progress(what, done, total)``.
-        settings: Options of the command; None for those that were not given.
-        **options: Options of the method.
+    ``options`` are those of the method; ``progress`` is called as ``progress(what, done, total)``.
     """
     import permvi as pv
 
@@ -109,11 +103,7 @@ def part_of(path: Path, part: str | None) -> Path:
 
 
 def names_of(posterior: "Posterior") -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names of the items and of the labels, numbers if there are none.
-
-    Raises:
-        ValueError: The posterior has several permutations.
-    """
+    """Return the names, or else numbers, of the items and labels of a single permutation."""
     if posterior.num_sites > 1:
         raise ValueError(
             f"the posterior must be of one permutation, got one of {posterior.num_sites}."
@@ -167,12 +157,10 @@ def top_of(posterior: "Posterior", k: int | None) -> list[dict[str, Any]]:
 
 
 def as_object(posterior: "Posterior", *, level: float, top: int | None) -> dict[str, Any]:
-    """Return the whole result as one JSON object.
+    """Return the posterior of one permutation as a JSON object.
 
-    Args:
-        posterior: The posterior of one permutation.
-        level: The probability of the credible sets.
-        top: The number of most probable matchings, None for a default number.
+    ``level`` is the probability of the credible sets, ``top`` the number of most probable
+    matchings, None for a default number.
     """
     _, cols = names_of(posterior)
     unused = zip(cols, posterior.p_unmatched_cols.tolist(), strict=True)
@@ -236,11 +224,7 @@ def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
         "Which label is it?",
         ["item", "best label", *label_columns(level), *[">unmatched"] * partial],
         [
-            [
-                item["item"],
-                *label_cells(item),
-                *[f"{item['p_unmatched']:.3f}"] * partial,
-            ]
+            [item["item"], *label_cells(item), *[f"{item['p_unmatched']:.3f}"] * partial]
             for item in items
         ],
         fold=False,

@@ -168,8 +168,7 @@ def bench(
     only: Annotated[str | None, typer.Option(help="Run only this group of benchmarks.")] = None,
     *,
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Use tiny sizes, to check that the benchmarks run."),
+        bool, typer.Option("--quick", help="Use tiny sizes, to check that the benchmarks run.")
     ] = False,
     quiet: _Quiet = False,
 ) -> None:

@@ -39,13 +39,10 @@ def silent(what: str, done: int, total: int) -> None:
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, fold: bool = True
 ) -> None:
-    """Print a table. Cells are plain text; markup in them is not interpreted.
+    """Print a title and a table. Cells are plain text; markup in them is not interpreted.
 
-    Args:
-        title: Printed above the table.
-        columns: Headers. Columns whose header starts with ">" are aligned to the right.
-        rows: Cells.
-        fold: Whether long cells may take several lines in a pipe; on a terminal they always may.
+    Columns whose header starts with ">" are aligned to the right. ``fold`` lets long cells take
+    several lines in a pipe; on a terminal they always may.
     """
     from rich import box
     from rich.console import Console

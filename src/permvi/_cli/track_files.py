@@ -14,19 +14,12 @@ _AXES = (1, 3)
 
 
 class Frames(NamedTuple):
-    """Points in frames, as `permvi.models.Tracks` takes them.
+    """Points in frames, as `permvi.models.Tracks` takes them."""
 
-    Attributes:
-        points: For each frame an (n, d) array.
-        ids: For each frame the names of its points.
-        names: Names of the frames.
-        axes: (d,) names of the coordinates.
-    """
-
-    points: list[np.ndarray]
-    ids: list[tuple[str, ...]]
+    points: list[np.ndarray]  # for each frame an (n, d) array
+    ids: list[tuple[str, ...]]  # for each frame the names of its points
     names: list[str]
-    axes: tuple[str, ...]
+    axes: tuple[str, ...]  # (d,) names of the coordinates
 
 
 def read_frames(path: Path) -> Frames:
@@ -34,10 +27,6 @@ def read_frames(path: Path) -> Frames:
 
     Frames whose names are all numbers come in numerical order, others in the order of the file.
     Points without an id are counted from 1 in each frame.
-
-    Raises:
-        ValueError: The content is wrong; the message names the line.
-        OSError: The file cannot be read.
     """
     records = read_records(path, (_FRAME, _ID), optional=(_ID,), numbers=_AXES)
     for column in records.columns:

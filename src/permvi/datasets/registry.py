@@ -51,42 +51,21 @@ def _lecun(name: str, sha256: str) -> DataFile:
 FILES = {
     f"celegans/{name}": _wormatlas(name, sha256)
     for name, sha256 in (
-        (
-            "NeuronConnect.csv",
-            "e966a6b99d7fee34417353ffbf22789181ca52e9fb3f53df43843f0645b4de78",
-        ),
+        ("NeuronConnect.csv", "e966a6b99d7fee34417353ffbf22789181ca52e9fb3f53df43843f0645b4de78"),
         (
             "NeuronRemainingTypesISM.csv",
             "82c2f4a28d52be9ab930c16fa9162ba048a14bb2f9e100dc7629c27999a078ed",
         ),
-        (
-            "NeuronType.csv",
-            "4dda526e11fea2e455390e9750c640d203c3912bf8f98ca2483b3caafa4f5084",
-        ),
-        (
-            "NeuronTypeISM.csv",
-            "ff5e00d1f528261595f471286d296e45e8e02f6e5e0e1aa92595506e971ad122",
-        ),
+        ("NeuronType.csv", "4dda526e11fea2e455390e9750c640d203c3912bf8f98ca2483b3caafa4f5084"),
+        ("NeuronTypeISM.csv", "ff5e00d1f528261595f471286d296e45e8e02f6e5e0e1aa92595506e971ad122"),
     )
 } | {
     f"mnist/{name}-ubyte.gz": _lecun(f"{name}-ubyte.gz", sha256)
     for name, sha256 in (
-        (
-            "train-images-idx3",
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        (
-            "train-labels-idx1",
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        (
-            "t10k-images-idx3",
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        (
-            "t10k-labels-idx1",
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
+        ("train-images-idx3", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        ("train-labels-idx1", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        ("t10k-images-idx3", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        ("t10k-labels-idx1", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
     )
 }
 

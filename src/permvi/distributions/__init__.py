@@ -5,7 +5,6 @@ algorithms handle doubly-stochastic sites like any other constrained site.
 """
 
 from permvi.distributions.concrete import Concrete as Concrete
-from permvi.distributions.constraints import birkhoff as birkhoff
 from permvi.distributions.mallows import Mallows as Mallows
 from permvi.distributions.plackett_luce import PlackettLuce as PlackettLuce
 from permvi.distributions.rounding import ROUNDING_SCALE_BOUNDS as ROUNDING_SCALE_BOUNDS
@@ -21,6 +20,7 @@ from permvi.distributions.stick_breaking import StickBreaking as StickBreaking
 from permvi.distributions.transforms import (
     BirkhoffStickBreakingTransform as BirkhoffStickBreakingTransform,
 )
+from permvi.distributions.transforms import birkhoff as birkhoff
 from permvi.distributions.vertex_prior import DEFAULT_WIDTH as DEFAULT_WIDTH
 from permvi.distributions.vertex_prior import OneHotPrior as OneHotPrior
 from permvi.distributions.vertex_prior import VertexPrior as VertexPrior

@@ -8,11 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from permvi.distributions._mallows_normalizers import (
-    footrule_start,
-    footrule_step,
-    log_rencontres,
-)
+from permvi.distributions._mallows_normalizers import footrule_start, footrule_step, log_rencontres
 
 # The sides for which a new item of the footrule's recurrence finds a partner.
 _NONE, _OWN, _ROW, _COLUMN, _BOTH = range(5)

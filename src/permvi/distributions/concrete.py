@@ -32,11 +32,7 @@ class Concrete(RelaxedCategorical):
     support = constraints.simplex
 
     def __init__(
-        self,
-        logits: ArrayLike,
-        temperature: ArrayLike = 1.0,
-        *,
-        validate_args: bool | None = None,
+        self, logits: ArrayLike, temperature: ArrayLike = 1.0, *, validate_args: bool | None = None
     ) -> None:
         logits = vector("logits", logits)
         batch = jnp.broadcast_shapes(logits.shape[:-1], jnp.shape(temperature))

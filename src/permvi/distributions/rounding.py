@@ -24,7 +24,7 @@ from numpyro.distributions.util import validate_sample
 from permvi import _checks
 from permvi._checks import positive_numbers, whole
 from permvi.transforms import in_rounding_support, rounding, rounding_inverse, sinkhorn
-from permvi.transforms._constraints import constraints_of
+from permvi.transforms.rounding import constraints_of
 
 ROUNDING_SCALE_BOUNDS = (0.1, 0.5)
 """The paper's bounds on the noise sd (supplement C)."""

@@ -136,11 +136,9 @@ _TEXTS = {
 
 
 def draw(clouds: dict[str, Cloud], hole: float) -> Figure:
-    """Draw the four panels.
+    """Draw panels "a" to "d".
 
-    Args:
-        clouds: The points of panels "a" to "d".
-        hole: Distance from the centre of panel d's hexagon to the edges of its hole, 1 - tau.
+    ``hole`` is the distance from the centre of panel d's hexagon to the edges of its hole, 1 - tau.
     """
     figure = Figure(figsize=(WIDTH, HEIGHT))
     canvas = figure.add_axes((0, 0, 1, 1))

@@ -27,21 +27,13 @@ _STABILITY = 1.1
 
 
 class Worms(NamedTuple):
-    """Simulated recordings, and the true identities and dynamics.
+    """Simulated recordings, and the true identities and dynamics."""
 
-    Attributes:
-        recordings: (J, T, n) activity of each worm's neurons, in an order of its own.
-        positions: (J, n) positions of the neurons along the body.
-        known: (J, n) identities that are given, -1 for others.
-        truth: (J, n) all identities, only for scoring.
-        weights: (m, m) the dynamics W, only for scoring.
-    """
-
-    recordings: np.ndarray
-    positions: np.ndarray
-    known: np.ndarray
-    truth: np.ndarray
-    weights: np.ndarray
+    recordings: np.ndarray  # (J, T, n) activity of each worm's neurons, in an order of its own
+    positions: np.ndarray  # (J, n) positions of the neurons along the body
+    known: np.ndarray  # (J, n) identities that are given, -1 for others
+    truth: np.ndarray  # (J, n) all identities, only for scoring
+    weights: np.ndarray  # (m, m) the dynamics W, only for scoring
 
 
 def antisymmetric_weights(adjacency: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -64,18 +56,10 @@ def simulate_worms(
 ) -> Worms:
     r"""Simulate :math:`y_t = W y_{t-1} + \epsilon_t` with unit noise, neurons in random order.
 
-    Args:
-        adjacency: (m, m) the symmetric connectome.
-        positions: (m,) positions of its neurons.
-        rng: The source of randomness.
-        num_worms: J.
-        num_steps: T.
-        num_known: Number of known neurons in each worm. Every worm has its own random choice, as
-            in the authors' published code (the paper does not say).
-        num_recorded: n, the number of neurons recorded in each worm, chosen at random. The
-            default is all.
-        saturation: The bound c on a neuron's input in
-            :math:`y_t = c \tanh(W y_{t-1} / c) + \epsilon_t`. The default is linear dynamics.
+    The connectome ``adjacency`` is (m, m) and symmetric, ``positions`` (m,) are those of its
+    neurons. Every worm has its own random choice of known neurons, as in the authors' published
+    code (the paper does not say), and of ``num_recorded`` neurons (by default all). With
+    ``saturation`` c the dynamics are :math:`y_t = c \tanh(W y_{t-1} / c) + \epsilon_t`.
     """
     m = len(adjacency)
     weights = antisymmetric_weights(adjacency, rng)
@@ -98,13 +82,7 @@ def simulate_worms(
 
 
 def move_edges(adjacency: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Return a symmetric (m, m) graph with a share of its edges moved to random other places.
-
-    Args:
-        adjacency: (m, m) booleans, symmetric, without loops.
-        share: Fraction of the edges to move.
-        rng: The source of randomness.
-    """
+    """Move a share of the edges of a symmetric (m, m) graph without loops to random places."""
     a, b = np.triu_indices(len(adjacency), 1)
     edges = adjacency[a, b].copy()
     present, absent = np.flatnonzero(edges), np.flatnonzero(~edges)
@@ -119,11 +97,7 @@ def move_edges(adjacency: np.ndarray, share: float, rng: np.random.Generator) ->
 def candidates(observed: np.ndarray, canonical: np.ndarray, tolerance: float) -> np.ndarray:
     """Mark the pairs (..., n, m) that are near enough: ``abs(a - b) < tolerance`` in float64.
 
-    Positions are multiples of 0.01, so rounding decides ties. This is the paper's rule.
-
-    Args:
-        observed: (..., n) positions of recorded neurons.
-        canonical: (m,) positions of the neurons of the connectome.
-        tolerance: Distance in body lengths. Infinity allows every pair.
+    The positions ``observed`` (..., n) and ``canonical`` (m,), in body lengths, are multiples of
+    0.01, so rounding decides ties. This is the paper's rule.
     """
     return np.abs(observed[..., :, None] - canonical) < tolerance

@@ -47,17 +47,11 @@ _LEAST = 1e-5
 
 
 class Target(NamedTuple):
-    """A kind of problem.
-
-    Attributes:
-        name: Its name.
-        text: Its description.
-        build: Draws a model from a random generator.
-    """
+    """A kind of problem."""
 
     name: str
     text: str
-    build: Callable[[np.random.Generator], Any]
+    build: Callable[[np.random.Generator], Any]  # draws a model from a random generator
 
 
 def targets(size: str) -> list[Target]:

@@ -28,34 +28,21 @@ METHODS = ("exact", "sequential", "mcmc", "rounding", "stick_breaking", "bethe",
 
 
 class Comparison(NamedTuple):
-    """One method on the problem.
-
-    Attributes:
-        method: The name of the method.
-        posterior: Its posterior.
-        total_variation: Total variation from the exact marginals, averaged over items.
-    """
+    """One method on the problem."""
 
     method: str
     posterior: Posterior
-    total_variation: float
+    total_variation: float  # total variation from the exact marginals, averaged over items
 
 
 @dataclasses.dataclass(frozen=True)
 class Demonstration:
-    """What the demonstration found, and the files it wrote.
-
-    Attributes:
-        model: The problem.
-        truth: (n,) the town of each position.
-        comparisons: The methods, the exact one first.
-        files: The figures, the saved posterior and the report.
-    """
+    """What the demonstration found, and the files it wrote."""
 
     model: PointMatching
-    truth: np.ndarray
-    comparisons: list[Comparison]
-    files: list[Path]
+    truth: np.ndarray  # (n,) the town of each position
+    comparisons: list[Comparison]  # the methods, the exact one first
+    files: list[Path]  # the figures, the saved posterior and the report
 
     @property
     def exact(self) -> Posterior:
@@ -75,10 +62,8 @@ def problem(seed: int = 0) -> tuple[PointMatching, np.ndarray]:
 def run(folder: Path, *, seed: int, progress: Progress) -> Demonstration:
     """Fit the problem, draw it, save the exact posterior and write a report of it.
 
-    Args:
-        folder: An existing folder for the figures, ``report.html`` and ``fit.nc``.
-        seed: Seed of the data and of the fits.
-        progress: Called with the current step, the number of finished steps and their total.
+    The existing ``folder`` gets the figures, ``report.html`` and ``fit.nc``. ``progress`` is called
+    with the current step, the number of finished steps and their total.
     """
     model, truth = problem(seed)
     comparisons: list[Comparison] = []

@@ -28,17 +28,11 @@ class Table(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a study found.
+    """What a study found."""
 
-    Attributes:
-        summary: The rows of ``summary.json``.
-        files: The paths of all files that were written.
-        tables: The tables to show, by default the whole summary.
-    """
-
-    summary: list[dict[str, Any]]
-    files: list[Path]
-    tables: Sequence[Table] = ()
+    summary: list[dict[str, Any]]  # the rows of ``summary.json``
+    files: list[Path]  # the paths of all files that were written
+    tables: Sequence[Table] = ()  # the tables to show, by default the whole summary
 
 
 class Measurement(NamedTuple):
@@ -70,14 +64,8 @@ def summary_row(
 ) -> dict[str, Any]:
     """Return one object of ``summary.json``.
 
-    Args:
-        study: Name of the study.
-        method: Name of the method.
-        setting: What else identifies the measurement.
-        metric: What was measured.
-        values: The measurements, or their summary.
-        seconds: Time for all of them together.
-        paper: The paper's value, if it has one.
+    ``setting`` is what else identifies the measurement, ``values`` are the measurements or their
+    summary, ``seconds`` is the time for all of them together, ``paper`` the paper's value.
     """
     measured = values if isinstance(values, Measurement) else Measurement.of(values)
     return {
@@ -106,12 +94,7 @@ def write_result(
 ) -> Result:
     """Write ``rows.csv``, ``summary.json``, ``tables.md`` if there are tables, and the figures.
 
-    Args:
-        folder: Where the files go.
-        rows: The measurements behind the summary.
-        summary: The rows of ``summary.json``.
-        figures: Figures by file name without suffix.
-        tables: Tables for people.
+    The rows are the measurements behind the summary. Figures are named without suffix.
     """
     # Not at the top: the command line imports this module before it knows that it will draw.
     from permvi import _figures
@@ -138,10 +121,7 @@ def write_rows(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     listed = list(rows)
     header = list(dict.fromkeys(key for row in listed for key in row))
     path = folder / "rows.csv"
-    with (
-        atomic(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, lineterminator="\n")
         writer.writeheader()
         writer.writerows(listed)

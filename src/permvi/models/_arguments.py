@@ -11,16 +11,9 @@ from permvi.models.labels import Labels, check_labels, frame_labels, is_frame, k
 
 def real(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
     """Return ``value`` as float64 on the host; a value traced by JAX is returned as it is."""
-    if not _checks.is_concrete(value):
-        array = value
-    else:
-        try:
-            array = np.asarray(value.to_numpy() if is_frame(value) else value)
-        except (TypeError, ValueError):
-            raise TypeError(f"{name} must be an array of numbers, got {value!r:.60}.") from None
-        if array.dtype.kind not in "fiu":
-            raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}.")
-        array = array.astype(np.float64)
+    array = value
+    if _checks.is_concrete(value):
+        array = _checks.real_array(name, value.to_numpy() if is_frame(value) else value)
     if array.ndim not in ndims or 0 in array.shape:
         wanted = " or ".join(str(ndim) for ndim in ndims)
         raise ValueError(
@@ -55,10 +48,7 @@ def one_site(array: Any) -> Any:
 
 
 def _like(name: str, value: Any, table: tuple[int, ...], labels: Labels) -> Any:
-    """Broadcast ``value`` to the shape of the scores.
-
-    A DataFrame must name its rows and columns as the scores do, in the same order.
-    """
+    """Broadcast ``value`` to the scores' shape; a DataFrame must name rows and columns likewise."""
     for side, mine, theirs in zip(("rows", "columns"), frame_labels(value), labels, strict=True):
         if mine is not None and theirs is not None and mine != theirs:
             raise ValueError(
@@ -101,20 +91,10 @@ def known_pairs(
     n, m = table[-2:]
     if isinstance(value, Mapping):
         value = known_from_pairs(value, labels, (n, m))
-    array = np.asarray(value)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"known must be an integer array, got dtype {array.dtype}.")
-    if array.shape not in ((n,), table[:-1]):
-        raise ValueError(f"known must have shape {table[:-1]}, got shape {array.shape}.")
-    array = np.broadcast_to(array, table[:-1])
-    outside = array[(array < -1) | (array >= m)]
-    if outside.size:
-        raise ValueError(f"known must hold columns 0 to {m - 1} or -1, got {outside[0]}.")
-    for site in array.reshape(-1, n):
-        columns, counts = np.unique(site[site >= 0], return_counts=True)
-        if (counts > 1).any():
-            twice = columns[counts > 1][0]
-            raise ValueError(f"known must use each column at most once, got column {twice} twice.")
+    if np.shape(value) not in ((n,), table[:-1]):
+        raise ValueError(f"known must have shape {table[:-1]}, got shape {np.shape(value)}.")
+    array = _checks.check_matchings("known", value, (n, m))
+    array = _checks.distinct_columns("known", np.broadcast_to(array, table[:-1]))
     if allowed is not None:
         chosen = np.take_along_axis(allowed, np.maximum(array, 0)[..., None], axis=-1)[..., 0]
         forbidden = np.argwhere((array >= 0) & ~chosen)
@@ -132,10 +112,7 @@ def _unmatched(name: str, value: Any, table: tuple[int, ...], axis: int) -> np.n
     if value is None:
         return None
     shape = (*table[:-2], table[axis])
-    array = real(name, value, (0, 1, 2))
-    bad = array[np.isnan(array) | (array == np.inf)]
-    if bad.size:
-        raise ValueError(f"{name} must be finite, or -inf for what must be matched, got {bad[0]}.")
+    array = _checks.below_infinity(name, real(name, value, (0, 1, 2)))
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
@@ -145,23 +122,14 @@ def _unmatched(name: str, value: Any, table: tuple[int, ...], axis: int) -> np.n
 
 
 class Constraints(NamedTuple):
-    """Constraints and names that every model takes, checked and of full shape.
+    """Constraints and names that every model takes, checked and of full shape."""
 
-    Attributes:
-        mask: (n, m) or (S, n, m) booleans, True where allowed, or None.
-        known: (n,) or (S, n) known columns, -1 for unknown, or None.
-        prior_scores: Log prior weights of pairs, of the shape of the mask, or None.
-        row_unmatched: (n,) or (S, n) log weights of unmatched rows, or None.
-        col_unmatched: (m,) or (S, m) log weights of unmatched columns, or None.
-        labels: Names of rows and of columns, each None where there are none.
-    """
-
-    mask: np.ndarray | None
-    known: np.ndarray | None
-    prior_scores: np.ndarray | None
-    row_unmatched: np.ndarray | None
-    col_unmatched: np.ndarray | None
-    labels: Labels
+    mask: np.ndarray | None  # (n, m) or (S, n, m) booleans, True where allowed, or None
+    known: np.ndarray | None  # (n,) or (S, n) known columns, -1 for unknown, or None
+    prior_scores: np.ndarray | None  # log prior weights of pairs, of the shape of the mask, or None
+    row_unmatched: np.ndarray | None  # (n,) or (S, n) log weights of unmatched rows, or None
+    col_unmatched: np.ndarray | None  # (m,) or (S, m) log weights of unmatched columns, or None
+    labels: Labels  # names of rows and of columns, each None where there are none
 
 
 ARRAYS = Constraints._fields[:-1]
@@ -170,13 +138,12 @@ ARRAYS = Constraints._fields[:-1]
 def constraints(
     table: tuple[int, ...],
     found_labels: Labels,
-    *,
-    mask: Any,
-    known: Any,
-    labels: Any,
-    row_unmatched: Any,
-    col_unmatched: Any,
-    prior_scores: Any,
+    mask: Any = None,
+    known: Any = None,
+    labels: Any = None,
+    row_unmatched: Any = None,
+    col_unmatched: Any = None,
+    prior_scores: Any = None,
 ) -> Constraints:
     """Check the constraints of a model whose scores have (or would have) the shape ``table``."""
     names = check_labels(labels, found_labels, (table[-2], table[-1]))
@@ -207,25 +174,7 @@ class Constrained:
     labels: Labels
 
     def _constrain(
-        self,
-        table: tuple[int, ...],
-        found_labels: Labels,
-        mask: Any,
-        known: Any,
-        labels: Any,
-        row_unmatched: Any = None,
-        col_unmatched: Any = None,
-        prior_scores: Any = None,
+        self, table: tuple[int, ...], found_labels: Labels, *given: Any, **named: Any
     ) -> None:
-        """Check the constraints and keep them."""
-        found = constraints(
-            table,
-            found_labels,
-            mask=mask,
-            known=known,
-            labels=labels,
-            row_unmatched=row_unmatched,
-            col_unmatched=col_unmatched,
-            prior_scores=prior_scores,
-        )
-        vars(self).update(found._asdict())
+        """Check the arguments of `constraints` and keep them."""
+        vars(self).update(constraints(table, found_labels, *given, **named)._asdict())

@@ -12,21 +12,13 @@ from permvi.models.labels import Labels, frame_labels, is_frame
 
 
 class Statistics(NamedTuple):
-    r"""Sums over time of one subject's activity, or of all subjects with a leading axis.
+    """Sums over time of one subject's activity, or of all subjects with a leading axis."""
 
-    Attributes:
-        C0: (n, n) :math:`\sum_t y_{t-1} y_{t-1}^\top`.
-        C1: (n, n) :math:`\sum_t y_t y_{t-1}^\top`.
-        squares: (n,) :math:`\sum_t y_t^2`.
-        num_steps: Number of transitions.
-        recorded: (n,) booleans, False for rows that fill up the subject.
-    """
-
-    C0: np.ndarray
-    C1: np.ndarray
-    squares: np.ndarray
-    num_steps: np.ndarray
-    recorded: np.ndarray
+    C0: np.ndarray  # (n, n) sum_t y_{t-1} y_{t-1}^T
+    C1: np.ndarray  # (n, n) sum_t y_t y_{t-1}^T
+    squares: np.ndarray  # (n,) sum_t y_t^2
+    num_steps: np.ndarray  # number of transitions
+    recorded: np.ndarray  # (n,) booleans, False for rows that fill up the subject
 
     @classmethod
     def of(cls, activity: np.ndarray) -> Self:
@@ -152,11 +144,11 @@ def fill_up(
     if min(sizes) == n:
         for name in ("mask", "known", "prior_scores"):
             # A sequence of arrays, as subjects of different sizes need it.
-            if isinstance(filled[name], list | tuple):
+            if isinstance(filled.get(name), list | tuple):
                 filled[name] = np.stack([np.asarray(each) for each in filled[name]])
         return filled
     for name, blank, ndim in (("mask", True, 2), ("known", -1, 1), ("prior_scores", 0.0, 2)):
-        value = filled[name]
+        value = filled.get(name)
         if value is None and name != "mask":
             continue
         parts = []
@@ -221,21 +213,13 @@ _LOG_RIDGES = (np.log(1e-3), np.log(1e8))
 
 
 class Spectra(NamedTuple):
-    """Spectra of dense regressions, on which their evidence depends in any order of the neurons.
+    """Spectra of dense regressions, on which their evidence depends in any order of the neurons."""
 
-    Attributes:
-        eigenvalues: (K,) eigenvalues of the subjects' second moments of inputs.
-        forms: (K,) squared covariances with the targets along the eigenvectors, summed up.
-        targets: (K,) numbers of targets.
-        squares: Sum of squares of all targets.
-        num_values: Number of predicted values.
-    """
-
-    eigenvalues: np.ndarray
-    forms: np.ndarray
-    targets: np.ndarray
-    squares: float
-    num_values: float
+    eigenvalues: np.ndarray  # (K,) eigenvalues of the subjects' second moments of inputs
+    forms: np.ndarray  # (K,) squared covariances with the targets along the eigenvectors, summed up
+    targets: np.ndarray  # (K,) numbers of targets
+    squares: float  # sum of squares of all targets
+    num_values: float  # number of predicted values
 
 
 def spectra(

@@ -36,12 +36,7 @@ class CallableModel(_arguments.Constrained):
         n: Number of items, or (n, m) if the number of labels differs.
         input: Argument of the function, "matrix" or "perm".
         jax: Whether it is a JAX function; by default the function is traced once to find out.
-        mask: See `LinearMatching`, and likewise for the next five.
-        known: Known pairs.
-        labels: Names of items and labels.
-        row_unmatched: Log weights of unmatched items.
-        col_unmatched: Log weights of unmatched labels.
-        prior_scores: Log prior weights of pairs.
+        mask: Allowed pairs; see `LinearMatching` for this and all arguments that follow.
 
     Raises:
         ValueError: The function does not return a number, or shapes do not fit.

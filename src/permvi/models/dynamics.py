@@ -103,13 +103,9 @@ class SharedDynamics(_arguments.Constrained):
             **settings: The other arguments of the class.
         """
         model = object.__new__(cls)
-        given = {
-            "mask": None, "known": None, "labels": None, "prior_scores": None, **settings
-        }  # fmt: skip
-        scales = given.pop("weight_scale", None), given.pop("noise_scale", None)
-        model._set(
-            _dynamics_arguments.statistics(C0, C1, squares, num_steps), support, scales, **given
-        )
+        parts = _dynamics_arguments.statistics(C0, C1, squares, num_steps)
+        scales = settings.pop("weight_scale", None), settings.pop("noise_scale", None)
+        model._set(parts, support, scales, **settings)
         return model
 
     def _set(
@@ -175,9 +171,7 @@ class SharedDynamics(_arguments.Constrained):
             -\frac{1}{2 \sigma^2} \sum_j \bigl[ Y_j - 2 \langle C_{1j}, M_j \rangle
             + \langle M_j C_{0j}, M_j \rangle \bigr] - \frac{N}{2} \log 2 \pi \sigma^2 .
 
-        Args:
-            X: (..., n, m), or (..., J, n, m) with several subjects.
-            W: (..., E) weights on the edges.
+        X is (..., n, m), or (..., J, n, m) with several subjects; W is (..., E), on the edges.
         """
         X = self._with_sites(jnp.asarray(X), 2)
         mapped = X @ self.weights(W)[..., None, :, :] @ jnp.swapaxes(X, -1, -2)
@@ -194,12 +188,8 @@ class SharedDynamics(_arguments.Constrained):
     def delta(self, perm: ArrayLike, i: Any, k: Any, *site: Any, W: ArrayLike) -> jax.Array:
         """Return what swapping the labels of rows i and k adds to `log_density_of`, in O(n^2).
 
-        Args:
-            perm: (n,), or (J, n) with several subjects.
-            i: A row.
-            k: Another row.
-            *site: The subject, if there are several.
-            W: (E,) weights on the edges.
+        ``perm`` is (n,), or (J, n) with the subject as ``site`` if there are several. The weights W
+        on the edges are (E,).
         """
         j = site[0] if site else 0
         C0, C1 = jnp.asarray(self.C0)[j], jnp.asarray(self.C1)[j]
@@ -236,13 +226,8 @@ class SharedDynamics(_arguments.Constrained):
             - \frac{N}{2} \log 2 \pi \sigma^2 , \qquad \lambda = \sigma^2 / \tau^2 ,
 
         where :math:`S_a` and :math:`r_a` add up the statistics of the subjects that have a
-        recording of a. On the host in float64.
-
-        Args:
-            perm: (..., n) or (..., J, n) integers.
-
-        Returns:
-            (...) log densities.
+        recording of a. Integers (..., n) or (..., J, n) give (...) log densities, on the host in
+        float64.
         """
         perms = np.asarray(perm)
         ndim = 1 if self.num_sites == 1 else 2
@@ -284,10 +269,8 @@ class SharedDynamics(_arguments.Constrained):
         """Run the model as a NumPyro program, for `permvi.AutoPermutation` and other inference.
 
         Its sites are ``W``, (E,), and ``X``, (m, m) or (J, m, m). Rows of X beyond the recorded
-        ones take the labels that are left over.
-
-        Args:
-            width: Width of the prior of X, see `permvi.distributions.PermutationPrior`.
+        ones take the labels that are left over. ``width`` is that of the prior of X, see
+        `permvi.distributions.PermutationPrior`.
         """
         import numpyro
 

@@ -35,12 +35,7 @@ class GraphMatching(_arguments.Constrained):
         scale: Weight of the agreement of the edges, a number; negative where edges repel.
         scores: (n, m) log weights of single pairs, C above, kept as ``linear_scores``; zero by
             default.
-        mask: See `LinearMatching`, and likewise for the next five.
-        known: Known pairs.
-        labels: Names of items and labels.
-        row_unmatched: Log weights of unmatched items.
-        col_unmatched: Log weights of unmatched labels.
-        prior_scores: Log prior weights of pairs.
+        mask: Allowed pairs; see `LinearMatching` for this and all arguments that follow.
 
     Raises:
         ValueError: Shapes do not fit, or something is not finite.
@@ -142,9 +137,9 @@ class GraphMatching(_arguments.Constrained):
         X = jnp.asarray(X)
         mapped = X @ jnp.asarray(self.B) @ jnp.swapaxes(X, -1, -2)
         value = jnp.asarray(self.scale) * sum_of_pairs(self.A, mapped, 1)
-        return (
-            value if self.linear_scores is None else value + sum_of_pairs(self.linear_scores, X, 1)
-        )
+        if self.linear_scores is None:
+            return value
+        return value + sum_of_pairs(self.linear_scores, X, 1)
 
     def log_density_of(self, perm: ArrayLike) -> jax.Array:
         """Return log densities (...) of permutations (..., n), -1 for unmatched, in O(n^2) each."""
@@ -158,13 +153,7 @@ class GraphMatching(_arguments.Constrained):
     def delta(self, perm: ArrayLike, i: ArrayLike, j: ArrayLike) -> jax.Array:
         """Return what swapping the columns of rows i and j adds to the log density, in O(n).
 
-        Args:
-            perm: (..., n) integers, -1 for unmatched.
-            i: (...) rows.
-            j: (...) rows.
-
-        Returns:
-            (...) log density after the swap minus before.
+        ``perm`` holds (..., n) integers, -1 for unmatched. i, j and the result are (...).
         """
         perm, i, j = jnp.asarray(perm), jnp.asarray(i), jnp.asarray(j)
         batch = jnp.broadcast_shapes(perm.shape[:-1], i.shape, j.shape)

@@ -40,11 +40,7 @@ def distinct(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
 
 
 def check_labels(labels: Sequence[Any] | None, found: Labels, shape: tuple[int, int]) -> Labels:
-    """Return the names of rows and columns: those given as a pair, else those found in the data.
-
-    Raises:
-        ValueError: It is not a pair, or there are too few or too many names.
-    """
+    """Return the names of rows and columns: those given as a pair, else those found in the data."""
     if labels is None:
         labels = NO_LABELS
     if (
@@ -66,11 +62,7 @@ def check_labels(labels: Sequence[Any] | None, found: Labels, shape: tuple[int, 
 
 
 def position(name: str, entry: Any, names: Names, size: int) -> int:
-    """Return the index of a row or column that is given by its name or by its index.
-
-    Raises:
-        ValueError: There is no such name or index.
-    """
+    """Return the index of a row or column that is given by its name or by its index."""
     if names is not None and str(entry) in names:
         return names.index(str(entry))
     if isinstance(entry, int | np.integer) and 0 <= entry < size:

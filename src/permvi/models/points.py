@@ -73,12 +73,8 @@ class PointMatching(_arguments.Constrained):
         scale_prior: (median, sd of the logarithm) of the LogNormal prior of an unknown scale. By
             default the median is a quarter of the root mean square distance of the centres from
             their mean (per dimension), and the sd is 1.5.
-        mask: See `LinearMatching`, and likewise for the next five.
-        known: Known pairs.
-        labels: Names of observations and centres.
+        mask: Allowed pairs; see `LinearMatching` for this and all arguments that follow.
         row_unmatched: Log weights of unmatched observations, on the scale of log densities.
-        col_unmatched: Log weights of unmatched centres.
-        prior_scores: Log prior weights of pairs.
 
     Raises:
         ValueError: Shapes do not fit, points are not finite, or the scale is not positive.

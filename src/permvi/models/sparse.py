@@ -28,11 +28,7 @@ class SparseMatching:
         cols: (E,) the label of each pair.
         scores: (E,) the log weight of each pair.
         shape: (n, m), the numbers of items and of labels.
-        known: (n,) known columns, -1 for unknown; or a mapping {row: column}, by label or index.
-        labels: A pair: names of the rows, names of the columns, either of them None.
-        row_unmatched: Log weight of leaving an item unmatched, a number or (n,), -inf where it must
-            be matched. None: all items are matched, except a surplus over the labels.
-        col_unmatched: Log weight of leaving a label unmatched, likewise.
+        known: Known pairs; see `LinearMatching` for this and all arguments that follow.
 
     Raises:
         ValueError: Shapes do not fit, a pair is outside the table or listed twice, or a score is
@@ -73,12 +69,11 @@ class SparseMatching:
         found = _arguments.constraints(
             self.shape,
             NO_LABELS,
-            mask=None if known is None else self.mask,
-            known=known,
-            labels=labels,
-            row_unmatched=row_unmatched,
-            col_unmatched=col_unmatched,
-            prior_scores=None,
+            None if known is None else self.mask,
+            known,
+            labels,
+            row_unmatched,
+            col_unmatched,
         )
         self.known, self.labels = found.known, found.labels
         self.row_unmatched, self.col_unmatched = found.row_unmatched, found.col_unmatched

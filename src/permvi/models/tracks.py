@@ -292,10 +292,7 @@ class Tracks:
 def link_gaps(scores: np.ndarray, new: float, lost: float) -> np.ndarray:
     """(n, m) log weight of the best matching less that of the best matching with each link.
 
-    Args:
-        scores: (n, m) log weights of links.
-        new: Log weight of a new point.
-        lost: Log weight of a lost point.
+    The arguments are (n, m) log weights of links, and those of a new point and of a lost one.
     """
     n, m = scores.shape
     table = np.zeros((n + 1, m + 1))

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from permvi.posterior.items import states
 from permvi.posterior.marginals import TOLERANCE, Marginals
-from permvi.report.order import grouped
 from permvi.report.words import CERTAIN, MILLION
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 _FLOOR = 1e-4
 _MAX_ENTRIES = 400_000
 _LEAST_PER_ROW = 10
+# Pairs less probable than this do not make two items confusable.
+_CONFUSABLE = 0.05
 
 
 def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[str, Any]:
@@ -24,12 +27,8 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
     A site's ``states[starts[i]:starts[i + 1]]`` are the columns that row i may have, the most
     probable first and "unmatched" as column m. ``millionths`` are their probabilities, and the
     first ``sizes[i]`` of them are its credible set. ``order`` is an order of the items that groups
-    confusable ones, and ``left_out`` is the largest probability that was left out.
-
-    Args:
-        posterior: The posterior to show.
-        matching: (n,) or (sites, n) the choice of labels to highlight, -1 for unmatched.
-        level: Level of the credible sets.
+    confusable ones, and ``left_out`` is the largest probability that was left out. The choice of
+    labels to highlight is ``matching``, (n,) or (sites, n) with -1 for unmatched.
     """
     S, (n, m) = posterior.num_sites, posterior.shape
     table = states(
@@ -79,6 +78,29 @@ def _kept(table: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     rows, cols = rows[order], cols[order]
     rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
     return rows[rank < most], cols[rank < most]
+
+
+def grouped(
+    rows: np.ndarray, cols: np.ndarray, probs: np.ndarray, shape: tuple[int, int]
+) -> np.ndarray:
+    """Return an order (n,) of rows in which items that compete for labels are neighbours.
+
+    Items and labels are the vertices of a graph whose edges are the probable pairs, given as three
+    arrays (entries,). Its connected components stay together, beginning with that of the first
+    item. Within each, the reverse Cuthill-McKee order keeps edges short (Cuthill and McKee,
+    *Reducing the bandwidth of sparse symmetric matrices*, 1969).
+    """
+    n, size = shape[0], sum(shape)
+    likely = probs >= _CONFUSABLE
+    ends = rows[likely], n + cols[likely]
+    edges = csr_array((probs[likely], ends), shape=(size, size))
+    graph = csr_array(edges + edges.T)
+    _, part = connected_components(graph, directed=False)
+    # By its first vertex, which is a row, except for a label without any probable item.
+    part = np.unique(part, return_index=True)[1][part]
+    place = np.empty(size, dtype=np.int64)
+    place[reverse_cuthill_mckee(graph, symmetric_mode=True)] = np.arange(size)
+    return np.lexsort((place[:n], part[:n]))
 
 
 def _largest_but(table: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> float:

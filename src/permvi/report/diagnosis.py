@@ -18,19 +18,12 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 
 
 class Signal(NamedTuple):
-    """A diagnostic of a fit.
-
-    Attributes:
-        name: Its name.
-        value: Its value as text.
-        meaning: The meaning of the value, in a sentence or two.
-        grade: Its effect on the verdict; "info" if it has none.
-    """
+    """A diagnostic of a fit."""
 
     name: str
     value: str
-    meaning: str
-    grade: Grade
+    meaning: str  # the meaning of the value, in a sentence or two
+    grade: Grade  # its effect on the verdict; "info" if it has none
 
 
 def signals(found: Diagnostics) -> list[Signal]:

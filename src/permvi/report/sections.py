@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from permvi._version import __version__
-from permvi.report import diagnosis, trace
-from permvi.report.words import (
-    CERTAIN,
-    best_probabilities,
-    count,
-    number,
-    sentence,
-)
+from permvi.report import diagnosis
+from permvi.report.words import CERTAIN, best_probabilities, count, number, sentence
 
 if TYPE_CHECKING:
     from permvi.posterior import Posterior
@@ -39,6 +33,11 @@ _BANDS = (
 _MAX_SETTING = 200
 _MAX_LATENT_ENTRIES = 24
 _LIBRARIES = ("numpy", "scipy", "jax", "numpyro")
+# The plot of the evidence lower bound: its size, and what it shows.
+_WIDTH, _HEIGHT = 600, 120
+_MAX_POINTS = 300
+# Percentiles: with the full range of the first steps, later ones would not show.
+_SHOWN = (5.0, 99.0)
 
 
 def title(posterior: "Posterior") -> str:
@@ -52,9 +51,7 @@ def title(posterior: "Posterior") -> str:
 def lead(posterior: "Posterior", expected_loss: float) -> str:
     """The result in two or three sentences.
 
-    Args:
-        posterior: The result.
-        expected_loss: Expected number of items that the best choice of labels has wrong.
+    ``expected_loss`` is the expected number of items that the best choice of labels has wrong.
     """
     best = best_probabilities(posterior)
     total, certain = len(best), int(np.count_nonzero(best >= CERTAIN))
@@ -141,7 +138,7 @@ def diagnostics(posterior: "Posterior") -> str:
         for signal in diagnosis.signals(found)
     ]
     table = _table(("Signal", "Value", "", "Meaning"), rows, "signals") if rows else ""
-    return _section("Can this be trusted?", _facts(facts) + table + trace.figure(found.elbo_trace))
+    return _section("Can this be trusted?", _facts(facts) + table + trace_figure(found.elbo_trace))
 
 
 def latents(posterior: "Posterior") -> str:
@@ -189,6 +186,39 @@ def settings(posterior: "Posterior") -> str:
         )
     )
     return _section("Settings and versions", _facts(facts))
+
+
+def trace_figure(elbo: np.ndarray | None) -> str:
+    """Plot evidence lower bounds (..., steps), a line for each restart; nothing without a trace."""
+    if elbo is None:
+        return ""
+    lines = np.atleast_2d(np.asarray(elbo, dtype=np.float64))
+    if not lines.size:
+        return ""
+    lines = lines.reshape(-1, lines.shape[-1])
+    steps = np.unique(np.linspace(0, lines.shape[1] - 1, _MAX_POINTS).astype(int))
+    lines = lines[:, steps]
+    finite = lines[np.isfinite(lines)]
+    if len(steps) < 2 or not finite.size:
+        return ""
+    low, high = np.percentile(finite, _SHOWN)
+    scale = (_HEIGHT - 8) / max(high - low, np.finfo(float).tiny)
+    x = steps * (_WIDTH / steps[-1])
+    drawn = "".join(
+        f'<polyline points="{_points(x, _HEIGHT - 4 - scale * (np.clip(line, low, high) - low))}"/>'
+        for line in lines
+    )
+    return (
+        f'<figure class="trace"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="Evidence lower bound over the steps">{drawn}</svg>'
+        f"<figcaption>The evidence lower bound over {steps[-1] + 1:,} steps, from "
+        f"{number(low, 4)} to {number(high, 4)}: flat where the fit has settled."
+        "</figcaption></figure>"
+    )
+
+
+def _points(x: np.ndarray, y: np.ndarray) -> str:
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True) if np.isfinite(b))
 
 
 def _section(heading: str, content: str) -> str:

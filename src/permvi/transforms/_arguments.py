@@ -41,17 +41,11 @@ def same_shape(**arrays: jax.Array) -> None:
         raise ValueError(f"{names} must have the same shape, got {listed}.")
 
 
-def mask(value: ArrayLike | None, shape: tuple[int, ...]) -> jax.Array:
+def mask(value: ArrayLike | None, name: str, shape: tuple[int, ...]) -> jax.Array:
     """A boolean mask of allowed entries, broadcast to ``shape``; all of them if None."""
     if value is None:
         return jnp.ones(shape, dtype=bool)
-    array = jnp.asarray(value)
-    if array.dtype != bool:
-        raise TypeError(f"mask must be a boolean array, got dtype {array.dtype}.")
-    try:
-        array = jnp.broadcast_to(array, shape)
-    except ValueError:
-        raise ValueError(f"mask must broadcast to shape {shape}, got {array.shape}.") from None
+    array = jnp.broadcast_to(_checks.mask(value, name, shape), shape)
     if _checks.is_concrete(array) and not np.asarray(array).any(-1).all():
         raise ValueError("mask must allow at least one entry of each vector, got one with none.")
     return array

@@ -211,13 +211,8 @@ def _part(
 ) -> tuple[jax.Array, jax.Array]:
     """The part ``share e^u`` of one and the remainder ``1 - share e^u``, for share + rest = 1.
 
-    If the part is large, the remainder is ``rest e^u + (1 - e^u)``, a sum of positive terms.
-
-    Args:
-        u: The logarithm of ``ratio``, not above zero.
-        ratio: e^u.
-        share: A proportion.
-        rest: Its complement.
+    ``ratio`` is e^u for u <= 0. If the part is large, the remainder is ``rest e^u + (1 - e^u)``, a
+    sum of positive terms.
     """
     taken = share * ratio
     return taken, jnp.where(_is_little(taken), 1 - taken, rest * ratio - _expm1_if_much(u))

@@ -17,12 +17,10 @@ class Segment(NamedTuple):
 
 
 def segments(K: int, rows: int, width: int) -> list[Segment]:
-    """Cut the anti-diagonals into segments that leave out idle rows.
+    """Cut the anti-diagonals of a (K, K) matrix into segments that leave out idle rows.
 
-    Args:
-        K: The size of the matrix.
-        rows: The number of rows swept, including idle rows after the last row of the matrix.
-        width: The number of rows that begin or end in a segment; K for one segment.
+    The ``rows`` swept include idle ones after the last row of the matrix. In a segment ``width``
+    rows begin or end; K makes one segment.
     """
     begun = range(width, K, width)
     cuts = [0, *begun, *(K - 1 + ended for ended in begun), 2 * K - 1]

@@ -28,18 +28,14 @@ _NUM_WIDTHS = 3
 class _State(NamedTuple):
     """The values that each row has passed on, and the sum of its log widths.
 
-    Attributes:
-        right: (rows,) to the right.
-        down: (1 + rows,) down; the first entry comes from above the first row, so that all entries
-            but the last are what each row receives.
-        corner: (1 + rows,) to the lower right, likewise.
-        log_widths: (rows,) the sum.
+    The first entries of ``down`` and ``corner`` come from above the first row, so that all entries
+    but the last are what each row receives.
     """
 
-    right: jax.Array
-    down: jax.Array
-    corner: jax.Array
-    log_widths: jax.Array
+    right: jax.Array  # (rows,)
+    down: jax.Array  # (1 + rows,)
+    corner: jax.Array  # (1 + rows,), to the lower right
+    log_widths: jax.Array  # (rows,)
 
 
 def sweep_values(logits: jax.Array) -> tuple[jax.Array, jax.Array]:

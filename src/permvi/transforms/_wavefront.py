@@ -41,13 +41,10 @@ class _State(NamedTuple):
 
 @jax.custom_jvp
 def birkhoff_from_logits(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Fill a doubly-stochastic matrix from the logits of its stick proportions.
+    """Fill a doubly-stochastic matrix from the logits of its stick proportions b.
 
-    Args:
-        logits: (K, K) with K >= 1, finite; logit of the proportion b of each cell.
-
-    Returns:
-        The (N, N) matrix, N = K + 1, and the (K,) row sums of the log widths.
+    Finite (K, K) logits with K >= 1 give the (N, N) matrix, N = K + 1, and the (K,) row sums of the
+    log widths.
     """
     log_matrix, log_widths = lax.platform_dependent(
         logits, cpu=sweep_values, default=lambda logits: _sweep(logits)[:2]
@@ -118,17 +115,11 @@ def _drive(
 ) -> tuple[_State, jax.Array, jax.Array, jax.Array, list[Any]]:
     """Sweep all anti-diagonals, for values and for tangents alike.
 
-    Args:
-        step: Takes the margins of an anti-diagonal and its inputs; returns what its cells pass on,
-            their terms of the sums over rows, and anything to keep.
-        state: The values passed on before the first step.
-        first_R: (K,) the margin R of row 0, whose margin c is zero.
-        diagonals: Inputs of the steps, (2K-1, K) each.
-        by_segment: Further inputs, as kept by an earlier sweep.
-
-    Returns:
-        The final state, the sums over rows, the entries x of the cells as a (K, K) matrix, what the
-        last row passes down to each column, and what was kept, by segments.
+    A step takes the margins of an anti-diagonal and its inputs: ``diagonals``, (2K-1, K) each, and
+    ``by_segment``, as kept by an earlier sweep. It returns what its cells pass on, their terms of
+    the sums over rows, and anything to keep. ``first_R`` (K,) is the margin R of row 0, whose
+    margin c is zero. Return the final state, the sums over rows, the entries x of the cells as a
+    (K, K) matrix, what the last row passes down to each column, and what was kept, by segments.
     """
     K = first_R.shape[0]
     # For small problems compiling more than one segment takes longer than it saves.
@@ -169,9 +160,7 @@ def _advance(step: Callable[..., tuple[Cells, jax.Array, Any]], carry: Any, inpu
     cells, share, keep = step(margins, *rest)
     # Outside its columns a row keeps its values.
     passed = _State(
-        jnp.where(active, cells.right, right),
-        cells.down,
-        jnp.where(active, cells.corner, corner),
+        jnp.where(active, cells.right, right), cells.down, jnp.where(active, cells.corner, corner)
     )
     return (passed, sums + jnp.where(active, share, 0)), (cells.x, cells.down[-1], keep)
 

@@ -119,7 +119,7 @@ def rounding(
         of allowed entries.
     """
     psi = vector("psi", psi)
-    allowed = _allowed(mask, psi.shape)
+    allowed = _allowed(mask, "psi", psi.shape)
     tau = _checks.temperature(temperature, psi.dtype, psi.shape[:-1], upper=1)
     psi = jnp.where(allowed, psi, 0.0)
     X = tau[..., None] * psi + (1 - tau[..., None]) * _nearest_vertex(psi, allowed)
@@ -143,7 +143,7 @@ def rounding_inverse(
         inverse map, of shape (...).
     """
     X = vector("X", X)
-    allowed = _allowed(mask, X.shape)
+    allowed = _allowed(mask, "X", X.shape)
     tau = _checks.temperature(temperature, X.dtype, X.shape[:-1], upper=1)
     X = jnp.where(allowed, X, 0.0)
     psi = (X - (1 - tau[..., None]) * _nearest_vertex(X, allowed)) / tau[..., None]
@@ -167,7 +167,7 @@ def in_rounding_support(
         Booleans of shape (...).
     """
     X = vector("X", X)
-    allowed = _allowed(mask, X.shape)
+    allowed = _allowed(mask, "X", X.shape)
     tau = _checks.temperature(temperature, X.dtype, X.shape[:-1], upper=1)
     X = jnp.where(allowed, X, -jnp.inf)
     largest = jnp.max(X, axis=-1)
@@ -182,7 +182,7 @@ def round_to_vertex(psi: ArrayLike, mask: ArrayLike | None = None) -> jax.Array:
     Ties go to the smallest index. A vector with a NaN among its allowed entries rounds to NaN.
     """
     psi = vector("psi", psi)
-    return _nearest_vertex(psi, _allowed(mask, psi.shape))
+    return _nearest_vertex(psi, _allowed(mask, "psi", psi.shape))
 
 
 def project(m: ArrayLike) -> jax.Array:

@@ -206,10 +206,6 @@ def _sample_shape(a: jax.Array, b: jax.Array, shape: tuple[int, ...] | None) -> 
     own = common_shape(a=a, b=b)
     if shape is None:
         return own
-    try:
-        fits = jnp.broadcast_shapes(own, shape) == tuple(shape)
-    except ValueError:
-        fits = False
-    if not fits:
+    if not _checks.broadcasts(own, tuple(shape)):
         raise ValueError(f"shape must be one that {own} of a and b broadcasts to, got {shape}.")
     return tuple(shape)

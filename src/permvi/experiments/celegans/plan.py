@@ -153,7 +153,7 @@ def _run_samples(config: Mapping[str, Any]) -> list[Row]:
             **METHODS[config["size"]][_SAMPLED].options,
             "num_steps": SAMPLE_STEPS,
             "keep_relaxed": True,
-        },
+        }
     )
     result = run_vi(task.problem, jax.random.key(config["seed"]), "rounding", options)
     relaxed = jnp.asarray(result.relaxed_draws)

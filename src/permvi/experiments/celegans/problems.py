@@ -30,17 +30,11 @@ _SATURATION = 1.0
 
 
 class Network(NamedTuple):
-    """A graph of neurons along a worm.
+    """A graph of neurons along a worm."""
 
-    Attributes:
-        names: (m,) names of the neurons.
-        adjacency: (m, m) booleans, symmetric, without loops.
-        positions: (m,) positions along the body, multiples of 0.01.
-    """
-
-    names: tuple[str, ...]
-    adjacency: np.ndarray
-    positions: np.ndarray
+    names: tuple[str, ...]  # (m,) names of the neurons
+    adjacency: np.ndarray  # (m, m) booleans, symmetric, without loops
+    positions: np.ndarray  # (m,) positions along the body, multiples of 0.01
 
 
 @cache
@@ -68,18 +62,12 @@ def _stand_in() -> Network:
 
 
 class Problem(NamedTuple):
-    """Worms and the model of their recordings.
+    """Worms and the model of their recordings."""
 
-    Attributes:
-        graph: The connectome that inference is given.
-        worms: The worms with their true identities, which only
-            `permvi.experiments.celegans.scoring` reads.
-        model: All that inference is given.
-    """
-
-    graph: Network
+    graph: Network  # the connectome that inference is given
+    # The worms with their true identities, which only `permvi.experiments.celegans.scoring` reads.
     worms: Worms
-    model: SharedDynamics
+    model: SharedDynamics  # all that inference is given
 
 
 def draw(config: Mapping[str, Any]) -> Problem:

@@ -85,15 +85,10 @@ def _marginals(posterior: Posterior) -> np.ndarray:
 
 
 class Confidence(NamedTuple):
-    """Confidence in k neurons that were not known.
+    """Confidence in k neurons that were not known."""
 
-    Attributes:
-        levels: (k,) probability of the likeliest name.
-        correct: (k,) whether the name was right.
-    """
-
-    levels: np.ndarray
-    correct: np.ndarray
+    levels: np.ndarray  # (k,) probability of the likeliest name
+    correct: np.ndarray  # (k,) whether the name was right
 
     @property
     def error(self) -> float:

@@ -20,21 +20,13 @@ of the connectome's edges are wrong, or the dynamics are nonlinear."""
 
 
 class Setting(NamedTuple):
-    """What is simulated, and what inference is told.
+    """What is simulated, and what inference is told."""
 
-    Attributes:
-        tolerance: Largest distance of a candidate from a neuron's position, in body lengths.
-        worms: Number of worms.
-        known: Number of known neurons in each worm.
-        T: Number of recorded time steps.
-        variant: One of `VARIANTS`, or "".
-    """
-
-    tolerance: float
+    tolerance: float  # largest distance of a candidate from a neuron's position, in body lengths
     worms: int
-    known: int = 25
-    T: int = 1000
-    variant: str = ""
+    known: int = 25  # number of known neurons in each worm
+    T: int = 1000  # number of recorded time steps
+    variant: str = ""  # one of `VARIANTS`, or ""
 
     def public(self) -> dict[str, Any]:
         """Return the fields for ``summary.json``, with a variant only where there is one."""
@@ -62,27 +54,16 @@ def describe(setting: Setting) -> str:
 
 
 class Grid(NamedTuple):
-    """All settings of a size.
+    """All settings of a size."""
 
-    Attributes:
-        network: Name of the graph, see `permvi.experiments.celegans.problems.network`.
-        candidates: Settings of Figure 4b, for all methods.
-        known: Settings of Figure 4c, for all methods.
-        further: Settings beyond the paper, for "collapsed".
-        hard: Settings where "collapsed" is expected to fail.
-        repetitions: Simulations for each setting.
-        more_repetitions: Simulations for the quick method "collapsed", except in hard settings.
-        convergence: The setting of Figures 4a, 4d and 4e.
-    """
-
-    network: str
-    candidates: tuple[Setting, ...]
-    known: tuple[Setting, ...]
-    further: tuple[Setting, ...]
-    hard: tuple[Setting, ...]
-    repetitions: int
-    more_repetitions: int
-    convergence: Setting
+    network: str  # name of the graph, see `permvi.experiments.celegans.problems.network`
+    candidates: tuple[Setting, ...]  # settings of Figure 4b, for all methods
+    known: tuple[Setting, ...]  # settings of Figure 4c, for all methods
+    further: tuple[Setting, ...]  # settings beyond the paper, for "collapsed"
+    hard: tuple[Setting, ...]  # settings where "collapsed" is expected to fail
+    repetitions: int  # simulations for each setting
+    more_repetitions: int  # simulations for the quick method "collapsed", except in hard settings
+    convergence: Setting  # the setting of Figures 4a, 4d and 4e
 
 
 def _hard(
@@ -136,21 +117,13 @@ OURS = "collapsed"
 
 
 class Method(NamedTuple):
-    """A method of the study and its budget.
+    """A method of the study and its budget."""
 
-    Attributes:
-        name: Name of the method in `permvi.fit`.
-        options: Its options.
-        budget: The option that determines how long it runs.
-        checkpoints: Values of that option, for the figures of convergence.
-        compiled: Whether the first fit takes longer because JAX compiles it.
-    """
-
-    name: str
+    name: str  # name of the method in `permvi.fit`
     options: Mapping[str, Any]
-    budget: str
-    checkpoints: tuple[int, ...]
-    compiled: bool = False
+    budget: str  # the option that determines how long it runs
+    checkpoints: tuple[int, ...]  # values of that option, for the figures of convergence
+    compiled: bool = False  # whether the first fit takes longer because JAX compiles it
 
 
 _VI_CHECKPOINTS = (5, 20, 50, 100, 200, 400)
@@ -168,7 +141,7 @@ METHODS: dict[str, dict[str, Method]] = {
         "rounding": Method(
             "rounding", _worms.ROUNDING, "num_steps", _VI_CHECKPOINTS, compiled=True
         ),
-    },
+    }
 }
 
 # The smoke size only checks that everything runs. With chunks of one length rounding compiles once.

@@ -89,16 +89,11 @@ OPTIONS: dict[str, _Options] = {
 
 
 class Answer(NamedTuple):
-    """The answer of a method to one problem.
+    """The answer of a method to one problem."""
 
-    Attributes:
-        distribution: (n!,) probabilities of the matchings in lexicographic order.
-        marginals: (n, n) probabilities of pairs.
-        evaluations: Number of log densities evaluated, None for methods that evaluate none.
-    """
-
-    distribution: np.ndarray
-    marginals: np.ndarray
+    distribution: np.ndarray  # (n!,) probabilities of the matchings in lexicographic order
+    marginals: np.ndarray  # (n, n) probabilities of pairs
+    # Number of log densities evaluated, None for methods that evaluate none.
     evaluations: int | None = None
 
 

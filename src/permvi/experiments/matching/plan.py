@@ -41,25 +41,15 @@ ORDERING_METHODS = ("stick_breaking", "rounding")
 
 
 class _Size(NamedTuple):
-    """The amount of work of a size.
+    """The amount of work of a size."""
 
-    Attributes:
-        table: Runners of the table.
-        repetitions: Problems for each noise in the table.
-        chunk: Problems in a task.
-        points: Numbers of points beyond the paper's.
-        beyond: Problems for each of these numbers and each noise.
-        methods: Methods for these problems.
-        ordering: Number of problems, and of orders of each.
-    """
-
-    table: tuple[str, ...]
-    repetitions: int
-    chunk: int
-    points: tuple[int, ...]
-    beyond: int
-    methods: tuple[str, ...]
-    ordering: tuple[int, int]
+    table: tuple[str, ...]  # runners of the table
+    repetitions: int  # problems for each noise in the table
+    chunk: int  # problems in a task
+    points: tuple[int, ...]  # numbers of points beyond the paper's
+    beyond: int  # problems for each of these numbers and each noise
+    methods: tuple[str, ...]  # methods for these problems
+    ordering: tuple[int, int]  # number of problems, and of orders of each
 
 
 # The smoke size leaves out some methods that take long to compile.

@@ -18,15 +18,10 @@ STREAMS = {"evaluation": 0, "pilot": 1}
 
 
 class Problem(NamedTuple):
-    """A problem and its solution.
+    """A problem and its solution."""
 
-    Attributes:
-        model: The model, with the paper's density of relaxed matrices.
-        truth: (n,) the centre of each observation. Only scores of accuracy read it.
-    """
-
-    model: PointMatching
-    truth: np.ndarray
+    model: PointMatching  # the model, with the paper's density of relaxed matrices
+    truth: np.ndarray  # (n,) the centre of each observation; only scores of accuracy read it
 
 
 def draw(n: int, sigma: float, seed: int, repetition: int, stream: str = "evaluation") -> Problem:

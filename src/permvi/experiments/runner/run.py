@@ -30,15 +30,8 @@ def run_study(
 ) -> Result:
     """Run the tasks that are not done yet, then write the summary and the figures.
 
-    Args:
-        study: The study.
-        folder: Where the results go, and where an interrupted run left its own.
-        size: "smoke" or "paper".
-        seed: The same seed gives the same rows.
-        progress: Called with the last finished task, the number of finished tasks and their total.
-        workers: Processes of a local Dask cluster, or threads of this process if the study allows
-            them. 1 runs one task after the other.
-        scheduler: Address of a Dask scheduler to use instead.
+    An interrupted run has left its results in ``folder``. For the other arguments see
+    `permvi.experiments.run`.
     """
     whole("workers", workers)
     tasks = study.tasks(size, seed)

@@ -36,14 +36,10 @@ _RUN, _LOCK, _OWNER, _TASKS, _SCRATCH = "run.json", ".lock", ".owner", "tasks", 
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work whose rows depend only on its configuration.
+    """A piece of work whose rows depend only on its configuration."""
 
-    Attributes:
-        name: Shown to people in progress and file names.
-        config: JSON values, among them the seed of the random numbers.
-    """
-
-    name: str
+    name: str  # shown to people in progress and file names
+    # JSON values, among them the seed of the random numbers.
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -55,38 +51,28 @@ class Task:
 
 
 class Finished(NamedTuple):
-    """A finished task.
-
-    Attributes:
-        task: The task.
-        rows: Its measurements, without times, which would differ from run to run.
-        seconds: How long it took.
-    """
+    """A finished task."""
 
     task: Task
-    rows: list[Row]
-    seconds: float
+    rows: list[Row]  # its measurements, without times, which would differ from run to run
+    seconds: float  # how long it took
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study, as functions at the top level of a module (workers import them by name).
+    """A study, as functions at the top level of a module (workers import them by name)."""
 
-    Attributes:
-        name: The name in ``permvi reproduce NAME``.
-        tasks: Maps size and seed to the tasks, in the order in which they are best done.
-        run_task: Maps a task's configuration, and a folder for its checkpoints, to its rows:
-            mappings with text, numbers, True, False and None as values, all JSON.
-        finish: Maps the folder, the size, the seed and the finished tasks, in the order of
-            ``tasks``, to the summary and the files (figures, tables) that it wrote.
-        max_threads: How many tasks may run in threads at once, for tasks that should share one
-            process and its accelerator. With 1, workers are processes.
-    """
-
-    name: str
+    name: str  # the name in ``permvi reproduce NAME``
+    # Maps size and seed to the tasks, in the order in which they are best done.
     tasks: Callable[[str, int], list[Task]]
+    # Maps a task's configuration, and a folder for its checkpoints, to its rows: mappings with
+    # text, numbers, True, False and None as values, all JSON.
     run_task: Callable[[Mapping[str, Any], Path], list[Row]]
+    # Maps the folder, the size, the seed and the finished tasks, in the order of ``tasks``, to the
+    # summary and the files (figures, tables) that it wrote.
     finish: Callable[[Path, str, int, list[Finished]], Result]
+    # How many tasks may run in threads at once, for tasks that should share one process and its
+    # accelerator. With 1, workers are processes.
     max_threads: int = 1
 
 

@@ -21,17 +21,11 @@ from permvi.experiments.vae.settings import Settings
 
 
 class Scores(NamedTuple):
-    """Scores of each image, in nats.
+    """Scores of each image, in nats."""
 
-    Attributes:
-        negative_elbo: Negative ELBO of the discretised model.
-        iw_nll: Importance-weighted estimate of -log p(x).
-        kl: Exact KL divergence of q from the prior.
-    """
-
-    negative_elbo: jax.Array
-    iw_nll: jax.Array
-    kl: jax.Array
+    negative_elbo: jax.Array  # negative ELBO of the discretised model
+    iw_nll: jax.Array  # importance-weighted estimate of -log p(x)
+    kl: jax.Array  # exact KL divergence of q from the prior
 
 
 def category_log_probs(
@@ -55,15 +49,10 @@ def scores(
     num_samples: int,
     at_once: int,
 ) -> Scores:
-    """Score images (batch, pixels), given the discretised q (batch, latents, n) of each.
+    """Score images (batch, pixels) in [0, 1], given the log probabilities of the discretised q.
 
-    Args:
-        rng_key: JAX random key.
-        model: The networks.
-        log_probs: Log probabilities of the discretised q.
-        images: Pixels in [0, 1].
-        num_samples: S, a multiple of ``at_once``.
-        at_once: Number of samples that are decoded together.
+    ``log_probs`` is (batch, latents, n). Samples are decoded ``at_once`` at a time, which must
+    divide their number S.
     """
     latents, n = log_probs.shape[-2:]
 
@@ -94,14 +83,8 @@ def evaluate(
 ) -> Scores:
     """Return scores (runs, blocks, batch) of test images under trained runs.
 
-    Args:
-        design: What the runs share.
-        params: Their networks, with a leading axis over runs.
-        seeds: (runs,) integers.
-        settings: Settings with arrays of shape (runs,).
-        images: (2, blocks, batch, pixels) bytes: grey images, and binarised ones.
-        num_samples: Number of samples of the importance-weighted estimate.
-        at_once: Number of samples that are decoded together.
+    ``params``, ``seeds`` and ``settings`` have a leading axis over runs. The images are
+    (2, blocks, batch, pixels) bytes: grey images, and binarised ones.
     """
 
     def one(params: Any, seed: jax.Array, settings: Settings) -> Scores:

@@ -29,25 +29,17 @@ _GENERATED = {"train": 2000, "test": 200}
 
 
 class Images(NamedTuple):
-    """Images as bytes, and the digits of the test images.
+    """Images as bytes, and the digits of the test images."""
 
-    Attributes:
-        train: (images, pixels).
-        test: (images, pixels).
-        test_labels: (images,) digits.
-    """
-
-    train: np.ndarray
-    test: np.ndarray
-    test_labels: np.ndarray
+    train: np.ndarray  # (images, pixels)
+    test: np.ndarray  # (images, pixels)
+    test_labels: np.ndarray  # (images,) digits
 
 
 def load(name: str) -> Images:
-    """Load images by name.
+    """Load "mnist", "validation", or "generated": small images that need no data.
 
-    Args:
-        name: "mnist"; "validation", the training images of MNIST with the last 5000 of them in the
-            place of the test images; or "generated", small images that need no data.
+    "validation" has the training images of MNIST, with the last 5000 of them as test images.
     """
     if name == "generated":
         return _generated()

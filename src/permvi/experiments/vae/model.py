@@ -51,17 +51,11 @@ _DRAWS = 4
 
 
 class VAE(eqx.Module):
-    """An encoder of images to categorical variables, and a decoder of these to pixel logits.
+    """An encoder of images to categorical variables, and a decoder of these to pixel logits."""
 
-    Attributes:
-        encoder: Maps (pixels,) to (latents * parameters,).
-        decoder: Maps (latents * categories,) to (pixels,).
-        latents: Number of categorical variables.
-    """
-
-    encoder: eqx.nn.Sequential
-    decoder: eqx.nn.Sequential
-    latents: int = eqx.field(static=True)
+    encoder: eqx.nn.Sequential  # maps (pixels,) to (latents * parameters,)
+    decoder: eqx.nn.Sequential  # maps (latents * categories,) to (pixels,)
+    latents: int = eqx.field(static=True)  # number of categorical variables
 
     def encode(self, images: jax.Array) -> jax.Array:
         """Map (batch, pixels) to (batch, latents, parameters)."""
@@ -107,15 +101,12 @@ def _dense(rng: np.random.Generator, sizes: Sequence[int]) -> eqx.nn.Sequential:
 
 
 class Family(NamedTuple):
-    """A relaxation of categorical variables.
+    """A relaxation of categorical variables."""
 
-    Attributes:
-        num_parameters: Maps the number of categories to the number of parameters of a variable.
-        relaxed: Maps parameters (..., p), temperature and the bounds of the noise's standard
-            deviation to the relaxed variables.
-    """
-
+    # Maps the number of categories to the number of parameters of a variable.
     num_parameters: Callable[[int], int]
+    # Maps parameters (..., p), temperature and the bounds of the noise's standard deviation to the
+    # relaxed variables.
     relaxed: Callable[[jax.Array, jax.Array, _Bounds], RelaxedCategorical]
 
 
@@ -192,23 +183,14 @@ def kl_to_uniform(log_probs: jax.Array) -> jax.Array:
 
 
 class Inputs(NamedTuple):
-    """What an objective is computed from.
-
-    Attributes:
-        rng_key: JAX random key.
-        model: The networks.
-        q: (batch, latents) relaxed variables.
-        images: (batch, pixels) in [0, 1].
-        settings: The settings of the run.
-        weight: Weight of the KL divergence.
-    """
+    """What an objective is computed from."""
 
     rng_key: jax.Array
-    model: VAE
-    q: RelaxedCategorical
-    images: jax.Array
+    model: VAE  # the networks
+    q: RelaxedCategorical  # (batch, latents) relaxed variables
+    images: jax.Array  # (batch, pixels) in [0, 1]
     settings: Settings
-    weight: jax.Array
+    weight: jax.Array  # weight of the KL divergence
 
 
 def _relaxed_elbo(given: Inputs) -> jax.Array:

@@ -24,12 +24,7 @@ METHODS = {
     "rounding": "rounding",
     "stick_breaking": "stick_breaking",
 }
-PAPER = {
-    "gumbel_softmax": 106.7,
-    "concrete": 111.5,
-    "rounding": 121.1,
-    "stick_breaking": 119.8,
-}
+PAPER = {"gumbel_softmax": 106.7, "concrete": 111.5, "rounding": 121.1, "stick_breaking": 119.8}
 # The best objective of each method on the validation images.
 BEST = {
     "gumbel_softmax": "categorical_kl",
@@ -80,33 +75,23 @@ COMPARISONS = tuple(_TUNED)
 
 
 class Settings(NamedTuple):
-    """The numbers of one run. As arrays they are traced, so that runs differ without recompiling.
+    """The numbers of one run, traced as arrays, so that runs differ without recompiling."""
 
-    Attributes:
-        learning_rate: Learning rate of Adam at the first step.
-        decay: Factor of the learning rate every 1000 steps.
-        temperature_start: Temperature at the first step.
-        temperature_end: Temperature at the end of annealing.
-        annealing: Fraction of the steps during which the temperature falls geometrically.
-        scale_low: Smallest standard deviation of the noise (stick-breaking and rounding).
-        scale_high: Largest standard deviation. Equal bounds fix it.
-        prior_width: Standard deviation of the vertex prior's Gaussians, or the temperature of a
-            Concrete prior.
-        warmup: Fraction of the steps during which the weight of the KL divergence rises to 1.
-        binary: 1 for binarised pixels, 0 for grey ones.
-    """
-
-    learning_rate: float | jax.Array = 1e-3
-    decay: float | jax.Array = 0.9
-    temperature_start: float | jax.Array = 1.0
-    temperature_end: float | jax.Array = 0.5
-    # exp(-3e-5 step), the rate of Jang et al., reaches 0.5 after 23105 of their 50000 steps.
+    learning_rate: float | jax.Array = 1e-3  # learning rate of Adam at the first step
+    decay: float | jax.Array = 0.9  # factor of the learning rate every 1000 steps
+    temperature_start: float | jax.Array = 1.0  # temperature at the first step
+    temperature_end: float | jax.Array = 0.5  # temperature at the end of annealing
+    # Fraction of the steps during which the temperature falls geometrically. exp(-3e-5 step), the
+    # rate of Jang et al., reaches 0.5 after 23105 of their 50000 steps.
     annealing: float | jax.Array = 0.46
+    # Smallest standard deviation of the noise (stick-breaking and rounding).
     scale_low: float | jax.Array = 1.0
-    scale_high: float | jax.Array = 1.0
+    scale_high: float | jax.Array = 1.0  # largest standard deviation; equal bounds fix it
+    # Standard deviation of the vertex prior's Gaussians, or the temperature of a Concrete prior.
     prior_width: float | jax.Array = 0.3
+    # Fraction of the steps during which the weight of the KL divergence rises to 1.
     warmup: float | jax.Array = 0.0
-    binary: float | jax.Array = 0.0
+    binary: float | jax.Array = 0.0  # 1 for binarised pixels, 0 for grey ones
 
     @property
     def scale_bounds(self) -> tuple[jax.Array, jax.Array]:
@@ -129,13 +114,9 @@ class Settings(NamedTuple):
 
 
 def settings_of(method: str, objective: str, schedule: str, pixels: str) -> Settings:
-    """Return the settings of a run.
+    """Return the settings of a run of one of `METHODS`, for "grey" or "binary" pixels.
 
-    Args:
-        method: One of `METHODS`.
-        objective: Name of the training objective.
-        schedule: "reference", the schedule of Jang et al. (2017), or "tuned".
-        pixels: "grey" or "binary".
+    The schedule is "reference", that of Jang et al. (2017), or "tuned".
     """
     chosen = dict(_NOISE[METHODS[method]])
     if schedule == "tuned":

@@ -22,15 +22,11 @@ _BLOCK = 500
 
 
 def run(config: Mapping[str, Any], scratch: Path) -> list[Row]:
-    """Train and score the runs, and decode some codes.
+    """Train and score the runs of a configuration from `permvi.experiments.vae.study.tasks`.
 
-    Args:
-        config: A configuration from `permvi.experiments.vae.study.tasks`.
-        scratch: Folder of the checkpoint, which is written every ``config["every"]`` steps.
-
-    Returns:
-        Rows of the kinds "score" (one per run) and "curve" (training objectives), and rows of the
-        kinds "reconstruction" and "prior" (codes and images) for the first run of each method.
+    A checkpoint is written to ``scratch`` every ``config["every"]`` steps. The rows have the kinds
+    "score" (one per run) and "curve" (training objectives), and for the first run of each method
+    "reconstruction" and "prior" (codes and images).
     """
     data = images.load(config["images"])
     design = training.Design(
@@ -78,14 +74,11 @@ def run(config: Mapping[str, Any], scratch: Path) -> list[Row]:
 def _stacked(config: Mapping[str, Any]) -> Settings:
     """Return the settings of all runs as arrays of shape (runs,)."""
     each = [
-        settings_of(objective=config["objective"], **_without_seed(run)) for run in config["runs"]
+        settings_of(run["method"], config["objective"], run["schedule"], run["pixels"])
+        for run in config["runs"]
     ]
     dtype = jnp.result_type(float)
     return Settings(*(jnp.asarray(values, dtype) for values in zip(*each, strict=True)))
-
-
-def _without_seed(run: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in run.items() if name != "seed"}
 
 
 def _blocks(test: np.ndarray) -> jax.Array:
@@ -104,11 +97,7 @@ def _identity(config: Mapping[str, Any], run: Mapping[str, Any]) -> Row:
 
 
 def _pictures(
-    design: training.Design,
-    params: Any,
-    settings: Settings,
-    data: images.Images,
-    identity: Row,
+    design: training.Design, params: Any, settings: Settings, data: images.Images, identity: Row
 ) -> list[Row]:
     """Decode codes of some digits, drawn from q, and codes drawn from the prior."""
     rng = np.random.default_rng(0)

@@ -24,37 +24,22 @@ _ADAM = optax.scale_by_adam()
 
 
 class Design(NamedTuple):
-    """What runs that are trained side by side share. A program is compiled for each design.
+    """What runs that are trained side by side share. A program is compiled for each design."""
 
-    Attributes:
-        family: Name of the relaxation.
-        objective: Name of the training objective.
-        latents: Number of categorical variables.
-        categories: Number of values of each.
-        widths: Widths of the encoder's hidden layers.
-        batch: Number of images in a step.
-        steps: Number of steps of the whole training.
-    """
-
-    family: str
-    objective: str
-    latents: int
-    categories: int
-    widths: tuple[int, ...]
-    batch: int
-    steps: int
+    family: str  # name of the relaxation
+    objective: str  # name of the training objective
+    latents: int  # number of categorical variables
+    categories: int  # number of values of each
+    widths: tuple[int, ...]  # widths of the encoder's hidden layers
+    batch: int  # number of images in a step
+    steps: int  # number of steps of the whole training
 
 
 class State(NamedTuple):
-    """Parameters and optimiser of all runs; arrays have a leading axis over runs.
+    """Parameters and optimiser of all runs; arrays have a leading axis over runs."""
 
-    Attributes:
-        params: The networks.
-        optimiser: The state of Adam.
-    """
-
-    params: Any
-    optimiser: Any
+    params: Any  # the networks
+    optimiser: Any  # the state of Adam
 
 
 def start(design: Design, pixels: int, seeds: Sequence[int]) -> State:
@@ -83,20 +68,10 @@ def advance(
     first: jax.Array,
     count: int,
 ) -> tuple[State, jax.Array]:
-    """Take ``count`` steps.
+    """Take ``count`` steps after the ``first``; return the state and (runs,) mean objectives.
 
-    Args:
-        design: What the runs share.
-        state: The state after ``first`` steps.
-        seeds: (runs,) integers.
-        settings: Settings with arrays of shape (runs,).
-        images: (images, pixels) bytes.
-        first: Number of steps taken before.
-        count: Number of steps to take. It is static, since accelerators run a loop of known length
-            faster.
-
-    Returns:
-        The new state, and (runs,) means of the training objective.
+    Seeds and settings are arrays of shape (runs,), images are (images, pixels) bytes. ``count`` is
+    static, since accelerators run a loop of known length faster.
     """
     body = functools.partial(_step, design, images=images)
 
@@ -165,17 +140,11 @@ def _new(design: Design, pixels: int, rng: np.random.Generator) -> VAE:
 
 
 class Checkpoint(NamedTuple):
-    """A saved training. Random numbers follow from seeds and step, so none are saved.
+    """A saved training. Random numbers follow from seeds and step, so none are saved."""
 
-    Attributes:
-        step: Number of steps taken.
-        state: The state after these steps.
-        curve: (points, runs) training objective so far.
-    """
-
-    step: int
-    state: State
-    curve: np.ndarray
+    step: int  # number of steps taken
+    state: State  # the state after these steps
+    curve: np.ndarray  # (points, runs) training objective so far
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
