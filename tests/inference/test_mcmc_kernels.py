@@ -7,7 +7,7 @@ import pytest
 
 from permvi.inference.mcmc import moves
 from permvi.inference.mcmc.moves import MatchingSpace
-from permvi.inference.mcmc.run import random_matchings
+from permvi.inference.mcmc.run import _starting_points
 from tests.inference.exact_oracle import brute_force
 from tests.inference.mcmc_cases import (
     exact_law,
@@ -143,7 +143,7 @@ def test_starting_points_are_feasible_and_distinct(name):
     problem = PROBLEMS[name]
     space = MatchingSpace.of(problem)
     matchings, _ = exact_law(problem)
-    found = random_matchings(space, jax.random.key(1), 200)
+    found = _starting_points(space, jax.random.key(1), 200)
     flat = found.reshape(200, -1)
     assert set(map(tuple, flat.tolist())) <= set(map(tuple, matchings.tolist()))
     assert len(np.unique(flat[:8], axis=0)) == min(8, len(matchings))
