@@ -12,8 +12,8 @@ import pytest
 import permvi as pv
 from permvi.inference import auto, registry
 from permvi.inference.verdict import coverage
-from permvi.inference.vi import objective
 from permvi.inference.vi import method as relaxed
+from permvi.inference.vi import objective
 from permvi.problem.prepare import prepare
 
 INFOS = list(pv.methods())
