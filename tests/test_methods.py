@@ -13,8 +13,8 @@ import pytest
 import permvi as pv
 from permvi.inference import auto, registry
 from permvi.inference.verdict import coverage
-from permvi.inference.vi import loop
 from permvi.inference.vi import method as relaxed
+from permvi.inference.vi import objective
 from permvi.problem.prepare import prepare
 
 INFOS = [info for info in pv.methods() if info.name in registry.names_for()]
@@ -148,11 +148,11 @@ def test_known_pairs_are_put_back(fitted, name):
 
 
 def test_the_relaxed_methods_compile_once_for_a_shape(fitted):
-    before = loop._advance._cache_size()
+    before = objective.advance_fits._cache_size()
     rng = np.random.default_rng(1)
     other = pv.models.PointMatching(rng.normal(size=(4, 2)), rng.normal(size=(4, 2)), 0.3)
     fit(other, "rounding")
-    assert loop._advance._cache_size() == before
+    assert objective.advance_fits._cache_size() == before
 
 
 def test_fit_many_fits_one_shape_together(fitted):

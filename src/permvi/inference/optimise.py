@@ -80,8 +80,8 @@ def optimise(
         on_progress: Called after every chunk as ``on_progress(done, num_steps)``.
         report_elbo: Whether it gets a third number, the mean over problems of the best restart's
             mean ELBO in the chunk. Fits then have the axes (problems, restarts).
-        patience: Stop after so many chunks in succession in which no fit has risen.
-        moving_until: The step until which temperatures move, during which nothing counts as quiet.
+        patience: Stop after this many consecutive chunks in which no fit has risen.
+        moving_until: The step until which temperatures move; patience begins after it.
         interruptible: Whether Ctrl-C after the first chunk ends the loop; else it is raised.
     """
     outputs: list[tuple[Any, ...]] = []

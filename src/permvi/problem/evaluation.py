@@ -27,8 +27,7 @@ def log_densities(problem: Problem, perms: np.ndarray, **latents: Any) -> np.nda
         parts = []
         for start in range(0, len(perms), size):
             chunk = perms[start : start + size]
-            padded = np.concatenate([chunk, np.repeat(chunk[:1], size - len(chunk), axis=0)])
-            found = _evaluate(problem.log_density_of, problem.data, padded, latents)
+            found = _evaluate(problem.log_density_of, problem.data, filled(chunk, size), latents)
             parts.append(_one_each(found, size)[: len(chunk)])
         values = np.concatenate(parts)
     else:
@@ -41,6 +40,11 @@ def log_densities(problem: Problem, perms: np.ndarray, **latents: Any) -> np.nda
             f"{perms[bad[0]].tolist()}."
         )
     return values + problem.unmatched.of(perms) if problem.is_partial else values
+
+
+def filled(array: np.ndarray, size: int) -> np.ndarray:
+    """Fill an array up to ``size`` entries with its first one, so that few sizes are compiled."""
+    return np.concatenate([array, np.repeat(array[:1], size - len(array), axis=0)])
 
 
 def _one_each(found: Any, num: int) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.map.local_search import local_search
-from permvi.problem.evaluation import Evaluations, as_perms
+from permvi.problem.evaluation import Evaluations, as_perms, filled
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import feasible
 
@@ -194,9 +194,7 @@ def missed_mass(family: Family, seen: Evaluations, found: np.ndarray, weighted: 
 
 def log_probs(family: Family, choices: np.ndarray) -> np.ndarray:
     """Return exact log probabilities (num,) of choices (num, S, n), in float64 on the host."""
-    # Few sizes, since each one is compiled.
-    size = max(1024, 1 << (len(choices) - 1).bit_length())
-    padded = np.concatenate([choices, np.repeat(choices[:1], size - len(choices), axis=0)])
+    padded = filled(choices, max(1024, 1 << (len(choices) - 1).bit_length()))
     return np.asarray(_log_prob_many(family, padded), np.float64)[: len(choices)]
 
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.discrete.structure import Structure
 from permvi.posterior.laws import DrawsLaw, register_law
+from permvi.problem.evaluation import filled
 from permvi.problem.reduction import Reduction
 
 _REDUCTION = ("settled", "row_place", "col_place", "free_rows", "free_cols")
@@ -73,9 +74,7 @@ class FamilyLaw:
         batch = perms.shape[: perms.ndim - len(event)]
         if len(flat) == 0:
             return np.zeros(batch)
-        # Powers of two, so that few sizes are ever compiled.
-        size = 1 << (len(flat) - 1).bit_length()
-        padded = np.concatenate([flat, np.repeat(flat[:1], size - len(flat), axis=0)])
+        padded = filled(flat, 1 << (len(flat) - 1).bit_length())
         values = np.asarray(_log_probs(self._family, self._reduction, padded), np.float64)
         return values[: len(flat)].reshape(batch)
 

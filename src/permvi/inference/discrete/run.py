@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from permvi.inference.discrete.warm_start import (
     uniform_family,
 )
 from permvi.inference.discrete.without_replacement import draw_distinct
-from permvi.inference.method import StepProgress
+from permvi.inference.method import StepProgress, stack
 from permvi.problem.evaluation import Evaluate, Evaluations, as_perms, codes
 from permvi.problem.problem import Problem
 
@@ -96,8 +96,8 @@ def run_discrete_batch(
         for problem, key, evaluate in zip(problems, keys, evaluates, strict=True)
     ]
     trained = train_batch(
-        _stack(problems),
-        _stack([start.family for start in starts]),
+        stack(problems),
+        stack([start.family for start in starts]),
         jnp.stack([key[1] for key in keys]),
         starts[0].recipe.training,
         jnp.array([start.beta for start in starts]),
@@ -232,10 +232,6 @@ def _equal(
     weighted = _plain(problem, family, rng_key, seen, recipe)
     num = len(weighted.perms)
     return weighted._replace(log_weights=np.zeros(num), variances=np.full(num, 1.0 / num**2))
-
-
-def _stack(trees: Sequence[Problem] | Sequence[Family]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *trees)
 
 
 _draw_many = functools.partial(jax.jit, static_argnums=2)(draw_many)

@@ -39,7 +39,7 @@ def frank_wolfe(
     not finite.
 
     Args:
-        gradient: Of the function to maximise: (r, ...) -> (r, ...).
+        gradient: The gradient of the function to maximise: (r, ...) -> (r, ...).
         best_vertices: Slopes (r, ...) -> the vertices (r, ...) of largest inner product with them.
         line_search: How far to go; zero ends the climb.
         starts: (r, ...) points of the polytope.

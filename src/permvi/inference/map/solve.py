@@ -11,7 +11,7 @@ from permvi.inference.map.local_search import Neighbourhood, hill_climb
 from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
 from permvi.inference.map.quadratic import ARRIVED
 from permvi.inference.map.result import MapOptions, MapResult
-from permvi.problem.evaluation import Evaluate, Evaluations
+from permvi.problem.evaluation import Evaluate, Evaluations, filled
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import LogWeights, best_matchings, random_matchings
 
@@ -143,7 +143,7 @@ class _Relaxed:
     def gradient(self, X: np.ndarray) -> np.ndarray:
         """Return the gradients (r, ..., n, m) at points (r, ..., n, m)."""
         self.num_evaluations += len(X)
-        found = _gradient(*self._arguments, self._filled(X))
+        found = _gradient(*self._arguments, filled(X, self._batch_size))
         return np.asarray(found, dtype=np.float64)[: len(X)]
 
     def line_search(self, X: np.ndarray, vertices: np.ndarray, slopes: np.ndarray) -> np.ndarray:
@@ -151,12 +151,9 @@ class _Relaxed:
         del slopes
         self.num_evaluations += len(_STEPS) * len(X)
         sizes = _STEPS.reshape(-1, *(1 for _ in X.shape))
-        tried = self._filled(X) + sizes * self._filled(vertices - X)
+        tried = filled(X, self._batch_size) + sizes * filled(vertices - X, self._batch_size)
         values = np.asarray(_density(*self._arguments, tried))[:, : len(X)]
         return _STEPS[np.argmax(np.where(np.isnan(values), -np.inf, values), axis=0)]
-
-    def _filled(self, X: np.ndarray) -> np.ndarray:
-        return np.concatenate([X, np.repeat(X[:1], self._batch_size - len(X), axis=0)])
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -1,4 +1,4 @@
-"""Naive variational inference: rows are independent and know nothing of each other."""
+"""Naive variational inference: independent rows."""
 
 from permvi.inference.naive.rows import NaiveOptions as NaiveOptions
 from permvi.inference.naive.rows import concentration as concentration

@@ -32,7 +32,7 @@ from permvi.problem.unmatched import complete
 
 # Log gammas of smaller concentrations overflow float32.
 _SMALLEST_CONCENTRATION = 1e-2
-# Rows are drawn and rounded so many numbers at a time.
+# Rows are drawn and rounded this many numbers at a time.
 _NUMBERS_AT_ONCE = 20_000_000
 # B: fewer than 1 in 250 are rejected, and 1e6 draws do not show the correction.
 _AUGMENTED = 8

@@ -30,7 +30,7 @@ class RelaxedProblem:
         mask: (size, size) or (S, size, size) booleans, pruned, or None.
         row_alone: (n,) or (S, n) log weights of unmatched rows, zero where they must be matched;
             None if all items are matched.
-        col_alone: (m,) or (S, m) log weights of unused columns, likewise.
+        col_alone: (m,) or (S, m) log weights of unused columns, or None.
         latents: Priors of other latents by name.
         log_density: The log density of the (n, m) corner.
         shape: (n, m).
