@@ -177,23 +177,22 @@ def _gap(result: DiscreteResult) -> float | None:
     return None if len(tail) == 0 else float(result.weighted.log_evidence - tail.mean())
 
 
+def _method(name: str, cost: str, reference: str) -> Method:
+    info = MethodInfo(
+        name=name,
+        needs="any density on permutations",
+        gives="everything, with exact probabilities of its own and an evidence estimate",
+        masks=True,
+        partial=True,
+        cost=f"{cost} per draw; 10,000 evaluations, or 40,000 if not linear",
+        reference=reference,
+    )
+    return Method(info, option_names(DiscreteOptions), run, run_many)
+
+
 METHODS = {
-    name: Method(
-        MethodInfo(
-            name=name,
-            needs="any density on permutations",
-            gives="everything, with exact probabilities of its own and an evidence estimate",
-            masks=True,
-            partial=True,
-            cost=f"{cost} per draw; 10,000 evaluations, or 40,000 if not linear",
-            reference=reference,
-        ),
-        options=option_names(DiscreteOptions),
-        run=run,
-        run_many=run_many,
-    )
-    for name, cost, reference in (
-        ("sequential", "O(n^3)", "Williams 1992; Kool et al. 2019, 2020"),
-        ("stick_breaking_discrete", "O(n^2)", "Linderman et al. 2018, at temperature zero"),
-    )
+    "sequential": _method("sequential", "O(n^3)", "Williams 1992; Kool et al. 2019, 2020"),
+    "stick_breaking_discrete": _method(
+        "stick_breaking_discrete", "O(n^2)", "Linderman et al. 2018, at temperature zero"
+    ),
 }

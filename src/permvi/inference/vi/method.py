@@ -85,24 +85,20 @@ def _disagreement(prepared: Prepared, result: Any) -> np.ndarray | None:
     return prepared.in_all_rows(beyond_noise(a, b, len(result.draws)))
 
 
+def _method(name: str, cost: str, section: str, *, masks: bool) -> Method:
+    info = MethodInfo(
+        name=name,
+        needs="a JAX density of relaxed matrices",
+        gives="draws, a bound on the evidence",
+        masks=masks,
+        partial=masks,
+        cost=f"{cost} per step and sample",
+        reference=f"Linderman et al. 2018, section {section}",
+    )
+    return Method(info, option_names(VIOptions), run, run_many, latents=True)
+
+
 METHODS = {
-    name: Method(
-        MethodInfo(
-            name=name,
-            needs="a JAX density of relaxed matrices",
-            gives="draws, a bound on the evidence",
-            masks=partial,
-            partial=partial,
-            cost=cost,
-            reference=f"Linderman et al. 2018, section {section}",
-        ),
-        options=option_names(VIOptions),
-        run=run,
-        run_many=run_many,
-        latents=True,
-    )
-    for name, partial, cost, section in (
-        ("stick_breaking", False, "O(n^2) per step and sample", "3.1"),
-        ("rounding", True, "O(n^3) per step and sample", "3.2"),
-    )
+    "stick_breaking": _method("stick_breaking", "O(n^2)", "3.1", masks=False),
+    "rounding": _method("rounding", "O(n^3)", "3.2", masks=True),
 }
