@@ -17,7 +17,7 @@ from permvi.models.protocol import Model
 from permvi.problem.problem import Problem
 from permvi.problem.reduction import Reduction, remaining_mask
 from permvi.problem.sites import Layout
-from permvi.problem.unmatched import unmatched_weights
+from permvi.problem.unmatched import may_be_partial, unmatched_weights
 
 
 @jax.tree_util.register_dataclass
@@ -157,7 +157,7 @@ def prepare(model: Model) -> Prepared:
         else:
             mask = remaining_mask(reduction, known, mask)
     row, col = getattr(model, "row_unmatched", None), getattr(model, "col_unmatched", None)
-    is_partial = row is not None or col is not None
+    is_partial = may_be_partial(row, col)
     mask = _pruned(mask, partial=is_partial)
     scores, constant = _scores(model, reduction)
     if is_partial:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from permvi.problem.sites import Layout
-from permvi.problem.unmatched import UnmatchedWeights, unmatched_weights
+from permvi.problem.unmatched import UnmatchedWeights, may_be_partial, unmatched_weights
 
 
 @jax.tree_util.register_dataclass
@@ -60,7 +60,7 @@ class Problem:
     @property
     def is_partial(self) -> bool:
         """Whether rows may stay unmatched, or columns unused, beyond a surplus."""
-        return self.row_unmatched is not None or self.col_unmatched is not None
+        return may_be_partial(self.row_unmatched, self.col_unmatched)
 
     @property
     def layout(self) -> Layout:

@@ -56,6 +56,11 @@ class UnmatchedWeights(NamedTuple):
         return rows + xp.where(used, 0.0, xp.asarray(self.cols)).sum(axis=axes)
 
 
+def may_be_partial(rows: Any, cols: Any) -> bool:
+    """Return whether weights of staying unmatched were given for rows or for columns."""
+    return rows is not None or cols is not None
+
+
 def unmatched_weights(rows: Any, cols: Any, shape: tuple[int, int]) -> UnmatchedWeights:
     """Fill in by the rule the weights of staying unmatched that are None.
 

@@ -55,7 +55,7 @@ from scipy.special import xlog1py, xlogy
 
 from permvi import _checks, assignment
 from permvi.inference.exact.blocks import decompose
-from permvi.problem.unmatched import build_weights, complete
+from permvi.problem.unmatched import build_weights, complete, may_be_partial
 
 # Matchings worse than the best by this log weight underflow in float64.
 _NEGLIGIBLE = -1e4
@@ -92,7 +92,7 @@ def square_problem(
 ) -> SquareProblem:
     """Make a problem square and reduce its scores; arguments and errors are as in `solve_exact`."""
     n, m = scores.shape
-    partial = row_unmatched is not None or col_unmatched is not None
+    partial = may_be_partial(row_unmatched, col_unmatched)
     if partial:
         weights = build_weights(scores, mask, None, row_unmatched, col_unmatched)
         padded, copies = complete(weights.table), m
