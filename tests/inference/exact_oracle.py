@@ -10,7 +10,8 @@ def brute_force(scores, mask=None, known=None, row_unmatched=None, col_unmatched
     """A dict from matchings (tuples, -1 for unmatched) to log weights."""
     n, m = len(scores), len(scores[0])
     rows = _alone(row_unmatched, n, surplus=n > m)
-    cols = _alone(col_unmatched, m, surplus=m > n)
+    # An unmatched row leaves a column unused.
+    cols = _alone(col_unmatched, m, surplus=m > n or row_unmatched is not None)
     found = {}
 
     def extend(prefix, weight):

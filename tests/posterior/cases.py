@@ -141,7 +141,9 @@ def _one_site(problem):
     mask = problem.get("mask", np.ones((n, m), dtype=bool))
     known = problem.get("known", np.full(n, -1))
     rows = np.broadcast_to(problem.get("row_unmatched", 0.0 if n > m else -math.inf), n)
-    cols = np.broadcast_to(problem.get("col_unmatched", 0.0 if m > n else -math.inf), m)
+    # An unmatched row leaves a column unused.
+    free = m > n or "row_unmatched" in problem
+    cols = np.broadcast_to(problem.get("col_unmatched", 0.0 if free else -math.inf), m)
     found = {}
     for perm in itertools.product(range(-1, m), repeat=n):
         used = [j for j in perm if j >= 0]

@@ -94,11 +94,11 @@ def test_python_and_the_command_agree(tmp_path, rng):
     np.testing.assert_allclose(told["log_evidence"], posterior.log_evidence)
 
 
-def test_weights_of_labels_that_could_never_stay_unused_are_refused(rng):
-    with pytest.raises(ValueError, match="col_unmatched must come with row_unmatched"):
-        pv.models.LinearMatching(rng.normal(size=(3, 3)), col_unmatched=-1.0)
-    # Here labels are left over, and the weights say which ones.
-    pv.models.LinearMatching(rng.normal(size=(2, 3)), col_unmatched=-1.0)
+def test_weights_of_labels_alone_leave_items_matched(rng):
+    scores = rng.normal(size=(3, 3))
+    plain = pv.fit(pv.models.LinearMatching(scores), "exact")
+    weighted = pv.fit(pv.models.LinearMatching(scores, col_unmatched=-1.0), "exact")
+    np.testing.assert_array_equal(weighted.marginals, plain.marginals)
 
 
 def test_known_pairs_do_not_change_what_the_rule_frees(rng):

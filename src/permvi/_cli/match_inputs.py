@@ -261,15 +261,6 @@ def _constraints(
         allowed = allowed & (weights > -np.inf)
         prior_scores = np.where(weights > -np.inf, weights, 0.0)
     known = None if files.known is None else _known(files.known, rows, cols, allowed)
-    if (
-        len(rows) == len(cols)
-        and free["row_unmatched"] is None
-        and free["col_unmatched"] is not None
-    ):
-        raise ValueError(
-            f"unused must come with unmatched if there are as many items as labels ({len(rows)}), "
-            "got it alone: each item takes a label, so that none could stay unused."
-        )
     _check_feasible(path, rows, len(cols), allowed, free["row_unmatched"])
     mask = None if allowed.all() else allowed
     return {"mask": mask, "known": known, "prior_scores": prior_scores, **free}

@@ -147,11 +147,6 @@ def constraints(
 ) -> Constraints:
     """Check the constraints of a model whose scores have (or would have) the shape ``table``."""
     names = check_labels(labels, found_labels, (table[-2], table[-1]))
-    if col_unmatched is not None and row_unmatched is None and table[-2] == table[-1]:
-        raise ValueError(
-            "col_unmatched must come with row_unmatched if there are as many items as labels, got "
-            "it alone: each item takes a label, so that none could stay unused."
-        )
     allowed = allowed_pairs(mask, table, names)
     return Constraints(
         mask=allowed,
