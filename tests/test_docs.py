@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import permvi as pv
 from permvi import cli
+from permvi.inference import registry
 from tests.cli.test_match_page import BLOCK, stripped
 
 ROOT = Path(__file__).parents[1]
@@ -138,3 +139,21 @@ def test_every_public_name_is_in_the_reference_and_has_a_docstring():
             missing.append(f"{path}.{name}")
     assert not missing, f"not in the reference: {missing}"
     assert not silent, f"without a docstring: {silent}"
+
+
+def test_the_protocol_lists_every_member_that_the_page_on_extending_names():
+    section = (DOCS / "extending.md").read_text().split("## Write a relaxation")[0]
+    named = set(re.findall(r"`(\w+)(?:\(\w*\))?`", section)) - {"n", "map", "convex", "fit"}
+    named -= {"log_evidence", "auto"}
+    assert {"quadratic", "delta", "scores", "auto_method"} <= named
+    assert not {name for name in named if f"``{name}``" not in pv.models.Model.__doc__} - {
+        "shape", "num_sites", "log_density",
+    }  # fmt: skip
+
+
+def test_the_pages_name_all_methods_that_take_other_latents():
+    takes = [name for name in registry.names_for() if registry.method(name).latents]
+    text = (DOCS / "choosing.md").read_text()
+    sentences = [part for part in re.split(r"\n\n|(?<=\.)\s", text) if "latent" in part]
+    for name in takes:
+        assert any(f"`{name}`" in sentence for sentence in sentences), name

@@ -115,7 +115,7 @@ def option_names(options: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(options))
 
 
-Tree = TypeVar("Tree")
+_Tree = TypeVar("_Tree")
 
 
 def alike(trees: Sequence[Any]) -> bool:
@@ -125,6 +125,6 @@ def alike(trees: Sequence[Any]) -> bool:
     return all(other == found[0] for other in found)
 
 
-def stack(trees: Sequence[Tree]) -> Tree:
+def stack(trees: Sequence[_Tree]) -> _Tree:
     """Stack pytrees that are `alike` along a new first axis of every leaf."""
     return jax.tree.map(lambda *parts: np.stack([np.asarray(p) for p in parts]), *trees)
