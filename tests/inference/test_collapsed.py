@@ -69,7 +69,7 @@ def test_the_evidence_is_a_bound_that_the_mode_does_not_exceed(recorded, fitted)
 
 
 def test_the_truth_behind_the_scorer_changes_nothing(recorded):
-    """Whoever scores may hold any truth: all that inference is given stays the same."""
+    """Inference gets the same input whatever the truth is that scores are computed with."""
     found, *rest = recorded
     rng = np.random.default_rng(1)
     other = found._replace(

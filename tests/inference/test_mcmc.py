@@ -1,4 +1,4 @@
-"""Chains end to end: options, diagnosis, tempering, short cuts, other latents, the front door."""
+"""Chains end to end: options, diagnosis, tempering, short cuts, other latents, and `fit`."""
 
 import warnings
 
@@ -334,7 +334,7 @@ def test_swap_steps_honour_masks():
     assert abs(share - 0.5) < 4 * np.sqrt(0.25 / 2000)
 
 
-# --- the front door -------------------------------------------------------------------------------
+# --- fit ------------------------------------------------------------------------------------------
 
 
 def test_the_posterior_is_close_and_trusted(scores):

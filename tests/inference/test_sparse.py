@@ -1,4 +1,4 @@
-"""Sparse problems against brute force, against the dense engines, and through the front door."""
+"""Sparse problems against brute force, against the dense engines, and through `fit`."""
 
 import warnings
 

@@ -88,7 +88,7 @@ def hypercube_edges() -> np.ndarray:
 
 
 class Cloud(NamedTuple):
-    """The same draws in the two pictures of a panel, (count, 2) each, and their law."""
+    """Draws for the two pictures of a panel, (count, 2) each, and their law."""
 
     inputs: np.ndarray
     outputs: np.ndarray
