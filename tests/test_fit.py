@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import subprocess
 import sys
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pytest
 from scipy import integrate, special, stats
 
 import permvi as pv
+from permvi.inference import auto
 from permvi.problem import evaluation as density
 
 
@@ -334,3 +336,23 @@ def test_the_api_loads_lazily():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_fit_many_chooses_for_each_model(monkeypatch, rng):
+    def choose(prepared):
+        return auto.Choice("exact" if prepared.problem.shape[0] < 6 else "bethe", {})
+
+    monkeypatch.setattr(auto, "choose", choose)
+    models = [pv.models.LinearMatching(rng.normal(size=(n, n))) for n in (5, 24, 4, 24)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        posteriors = pv.fit_many(models)
+    assert [posterior.method for posterior in posteriors] == ["exact", "bethe", "exact", "bethe"]
+    assert [posterior.shape[0] for posterior in posteriors] == [5, 24, 4, 24]
+    for model, posterior in zip(models, posteriors, strict=True):
+        assert posterior.fingerprint == pv.models.fingerprint(model)
+
+
+def test_a_bare_class_is_not_a_model():
+    with pytest.raises(TypeError, match="model must be an instance, got the class LinearMatching"):
+        pv.fit(pv.models.LinearMatching)

@@ -184,6 +184,8 @@ def _run_together(
 
 def as_model(model: Any, **of_function: Any) -> Any:
     """Return the model itself, or make one of a function (with ``n``, ``input`` and ``jax``)."""
+    if isinstance(model, type):
+        raise TypeError(f"model must be an instance, got the class {model.__name__}.")
     if isinstance(model, Model):
         given = [name for name, value in of_function.items() if value is not None]
         if given:
