@@ -1,19 +1,20 @@
 """Checks of arguments: one sentence naming the argument, what was expected and what came.
 
-The checks of names, numbers and host arrays need NumPy alone, so that the command line can use them
-without waiting for JAX. Those of JAX arrays come last. Shapes and dtypes are known while tracing,
-so they are always checked. Values are checked only where they are concrete; inside ``jit`` the
-functions document what a bad value turns into.
+Checks of names and numbers need neither NumPy nor JAX, which are imported where they are used, so
+that the command line can answer at once. Those of JAX arrays come last. Shapes and dtypes are known
+while tracing, so they are always checked. Values are checked only where they are concrete; inside
+``jit`` the functions document what a bad value turns into.
 """
 
 import difflib
+import math
 from collections.abc import Collection
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 if TYPE_CHECKING:
     import jax
+    import numpy as np
     from jax.typing import ArrayLike
 
 
@@ -36,19 +37,21 @@ def whole(name: str, value: object, least: int = 1) -> int:
 
     Others, bools included, raise ``TypeError``, smaller ones ``ValueError``.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r:.60}.")
     if value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value}.")
     return int(value)
 
 
-def positive_number(name: str, value: Any, largest: float = np.inf) -> float:
+def positive_number(name: str, value: Any, largest: float = math.inf) -> float:
     """Return ``value`` if it is a finite number in (0, largest]; else raise ``ValueError``."""
+    import numpy as np
+
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if number and 0 < value <= largest and value < np.inf:
+    if number and 0 < value <= largest and value < math.inf:
         return value
-    expected = "a positive number" if largest == np.inf else f"in (0, {largest:g}]"
+    expected = "a positive number" if largest == math.inf else f"in (0, {largest:g}]"
     raise ValueError(f"{name} must be {expected}, got {value!r:.60}.")
 
 
@@ -60,8 +63,10 @@ def seed(value: object) -> int:
     return number
 
 
-def real_array(name: str, value: Any) -> np.ndarray:
+def real_array(name: str, value: Any) -> "np.ndarray":
     """Return ``value`` as a float64 array on the host; raise ``TypeError`` for other dtypes."""
+    import numpy as np
+
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -71,9 +76,11 @@ def real_array(name: str, value: Any) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def below_infinity(name: str, array: np.ndarray) -> np.ndarray:
+def below_infinity(name: str, array: "np.ndarray") -> "np.ndarray":
     """Return log weights of staying unmatched if each is finite or -inf."""
-    bad = array[np.isnan(array) | (array == np.inf)]
+    import numpy as np
+
+    bad = array[np.isnan(array) | (array == math.inf)]
     if bad.size:
         raise ValueError(
             f"{name} must be finite, or -inf for what has to be matched, got {bad[0]}."
@@ -81,8 +88,10 @@ def below_infinity(name: str, array: np.ndarray) -> np.ndarray:
     return array
 
 
-def check_matchings(name: str, value: Any, shape: tuple[int, int]) -> np.ndarray:
+def check_matchings(name: str, value: Any, shape: tuple[int, int]) -> "np.ndarray":
     """Return ``value`` as a (..., n) array of columns in -1..m-1."""
+    import numpy as np
+
     n, m = shape
     array = np.asarray(value)
     if array.dtype.kind not in "iu":
@@ -96,8 +105,10 @@ def check_matchings(name: str, value: Any, shape: tuple[int, int]) -> np.ndarray
     return array
 
 
-def distinct_columns(name: str, array: np.ndarray) -> np.ndarray:
+def distinct_columns(name: str, array: "np.ndarray") -> "np.ndarray":
     """Return matchings (..., n) if none of them uses a column twice."""
+    import numpy as np
+
     for perm in array.reshape(-1, array.shape[-1]):
         columns, counts = np.unique(perm[perm >= 0], return_counts=True)
         if (counts > 1).any():
@@ -108,6 +119,8 @@ def distinct_columns(name: str, array: np.ndarray) -> np.ndarray:
 
 def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     """Return whether an array of this shape broadcasts to ``target`` without changing it."""
+    import numpy as np
+
     try:
         return np.broadcast_shapes(shape, target) == target
     except ValueError:
@@ -144,6 +157,7 @@ def integer(name: str, value: "ArrayLike") -> "jax.Array":
 def positive(name: str, array: "jax.Array") -> "jax.Array":
     """``array`` if its entries are positive; others raise outside ``jit`` and are NaN inside it."""
     import jax.numpy as jnp
+    import numpy as np
 
     if is_concrete(array):
         concrete = np.asarray(array)
@@ -175,7 +189,7 @@ def square(name: str, array: "jax.Array | np.ndarray", min_size: int = 1) -> int
 
 
 def temperature(
-    value: "ArrayLike", dtype: Any, batch_shape: tuple[int, ...], upper: float = np.inf
+    value: "ArrayLike", dtype: Any, batch_shape: tuple[int, ...], upper: float = math.inf
 ) -> "jax.Array":
     """A positive temperature, scalar or one per batch member, in the data's dtype.
 
@@ -183,6 +197,7 @@ def temperature(
     ``ValueError``; inside it the bad entries become NaN, and with them the results.
     """
     import jax.numpy as jnp
+    import numpy as np
 
     array = _array("temperature", value, "a real number")
     if not jnp.issubdtype(array.dtype, jnp.number) or jnp.iscomplexobj(array):
@@ -196,7 +211,7 @@ def temperature(
         concrete = np.asarray(array)
         good = (concrete > 0) & (concrete <= upper)
         if not good.all():
-            expected = "positive" if upper == np.inf else f"in (0, {upper:g}]"
+            expected = "positive" if upper == math.inf else f"in (0, {upper:g}]"
             raise ValueError(f"temperature must be {expected}, got {concrete[~good].flat[0]}.")
     array = array.astype(dtype)
     return jnp.where((array > 0) & (array <= upper), array, jnp.nan)
@@ -218,6 +233,8 @@ def mask(value: "ArrayLike", name: str, shape: tuple[int, ...]) -> "jax.Array":
 
 def known(value: "ArrayLike", n: int) -> "jax.Array":
     """Known pairs: (n,) integers, the column of each row and -1 where it is not known."""
+    import numpy as np
+
     array = integer("known", value)
     if array.shape != (n,):
         raise ValueError(f"known must have shape ({n},), got shape {array.shape}.")

@@ -21,7 +21,6 @@ from permvi.inference.verdict import coverage
 from permvi.inference.vi.relaxed_problem import relax
 from permvi.problem import unmatched as partial
 from permvi.problem.prepare import prepare
-from permvi.problem.unmatched import unmatched_weights
 
 QUICK = {"num_steps": 200, "num_draws": 400, "num_restarts": 2}
 KINDS = {
@@ -218,7 +217,7 @@ def test_relaxations_know_what_stays_unmatched(method):
 
 def test_stick_breaking_still_refuses():
     model = pv.models.LinearMatching(np.zeros((3, 3)), row_unmatched=0.0, col_unmatched=0.0)
-    with pytest.raises(ValueError, match="must match every item for stick_breaking"):
+    with pytest.raises(ValueError, match="must match every item for method 'stick_breaking'"):
         pv.fit(model, "stick_breaking")
 
 
@@ -239,7 +238,7 @@ def test_random_partial_matchings_are_feasible(rng):
     found = brute_force(**given)
     assert set(map(tuple, perms.tolist())) <= set(found)
     assert len({tuple(perm) for perm in perms.tolist()}) > 5
-    assert np.isfinite(unmatched_weights(problem, perms)).all()
+    assert np.isfinite(problem.unmatched.of(perms)).all()
 
 
 @pytest.mark.parametrize(
@@ -256,7 +255,7 @@ def test_who_has_to_be_matched_is(shape, side, rng):
         for perm in itertools.product(labels, repeat=shape[0])
         if all(perm.count(label) <= 1 for label in range(shape[1]))
     ]
-    allowed = np.isfinite(unmatched_weights(problem, np.array(injective)))
+    allowed = np.isfinite(problem.unmatched.of(np.array(injective)))
     assert {perm for perm, yes in zip(injective, allowed, strict=True) if yes} == set(found)
 
 

@@ -236,7 +236,7 @@ def random_candidates(rng, n, degree, **constraints):
 
 def test_the_front_door_takes_sparse_models(rng):
     model = random_candidates(rng, 600, 5, row_unmatched=-1.0, col_unmatched=-1.0)
-    assert auto.choose(prepare(model)) == "sparse"
+    assert auto.choose(prepare(model)).name == "sparse"
     posterior = pv.fit(model, num_steps=600_000, num_draws=200)
     assert posterior.method == "sparse"
     assert posterior.diagnostics.verdict == "trust"
@@ -283,7 +283,7 @@ def test_known_pairs_and_lists_agree_with_masked_tables(rng):
 def test_automatic_choice_prefers_exact_blocks_in_medium_problems(rng):
     given = merged(rng, [5] * 20, alone=True)
     model = pv.models.LinearMatching(**given)
-    assert auto.choose(prepare(model)) == "exact"
+    assert auto.choose(prepare(model)).name == "exact"
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,7 @@ def sinkhorn_until(
         tol = 16 * n * float(jnp.finfo(log_m.dtype).eps)
     if not tol > 0:
         raise ValueError(f"tol must be positive, got {tol}.")
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}.")
+    _checks.whole("max_steps", max_steps)
     if gradient not in ("implicit", "unrolled"):
         raise ValueError(f"gradient must be 'implicit' or 'unrolled', got {gradient!r}.")
     flat = log_m.reshape(-1, n, n)

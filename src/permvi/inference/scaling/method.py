@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import expit
 
 from permvi import transforms
+from permvi._checks import whole
 from permvi.inference.method import Context, Method, MethodInfo
 from permvi.inference.scaling import permanent
 from permvi.inference.scaling.permanent import SquareProblem
@@ -109,9 +110,7 @@ def _beliefs(scores: np.ndarray, context: Context) -> list[_Scaled]:
     tol = context.options.get("tol")
     if tol is not None and not tol > 0:
         raise ValueError(f"tol must be positive, got {tol!r}.")
-    max_steps = context.options.get("max_steps", _MAX_STEPS)
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps!r}.")
+    max_steps = whole("max_steps", context.options.get("max_steps", _MAX_STEPS))
     found = permanent.propagate_beliefs(scores, damping, tol, max_steps)
     log_odds = np.maximum(np.asarray(found.log_odds, np.float64), _LOWEST_LOG_ODDS)
     return _listed(np.where(scores > -np.inf, expit(log_odds), 0.0), found)
