@@ -142,7 +142,7 @@ class SharedDynamics(_arguments.Constrained):
 
     @property
     def support(self) -> np.ndarray:
-        """(m, m) booleans, True where weights may differ from zero."""
+        """The support (m, m), True where weights may differ from zero."""
         allowed = np.zeros((self.num_labels, self.num_labels), bool)
         allowed[tuple(np.asarray(self.edges).T)] = True
         return allowed

@@ -133,7 +133,7 @@ class GraphMatching(_arguments.Constrained):
         return self.scale * self.A, self.B, C
 
     def log_density(self, X: ArrayLike) -> jax.Array:
-        """``scale <A, X B X'> + <C, X>``: (..., n, m) -> (...)."""
+        """Return ``scale <A, X B X'> + <C, X>``: (..., n, m) -> (...)."""
         X = jnp.asarray(X)
         mapped = X @ jnp.asarray(self.B) @ jnp.swapaxes(X, -1, -2)
         value = jnp.asarray(self.scale) * sum_of_pairs(self.A, mapped, 1)

@@ -101,14 +101,14 @@ class SparseMatching:
     # Tables are made on demand: a model that kept them would not be sparse.
     @property
     def mask(self) -> np.ndarray:
-        """(n, m) booleans, True for the listed pairs."""
+        """The mask (n, m), True for the listed pairs."""
         table = np.zeros(self.shape, bool)
         table[self.rows, self.cols] = True
         return table
 
     @property
     def scores(self) -> np.ndarray:
-        """(n, m) log weights, zero off the list."""
+        """The log weights (n, m), zero off the list."""
         table = np.zeros(self.shape)
         table[self.rows, self.cols] = self.pair_weights
         return table

@@ -1,4 +1,4 @@
-"""What marginals say: summaries of each item, and point estimates that minimise a loss."""
+"""Summaries of marginals by item, and point estimates that minimise an expected loss."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args

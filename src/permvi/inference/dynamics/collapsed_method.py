@@ -227,7 +227,9 @@ def _scales(scales: Scales) -> dict[str, np.ndarray]:
 def _judge_searches(surprises: np.ndarray) -> Judgement:
     """Judge by the second best search, since the posterior comes from the best one."""
     if len(surprises) < 2:
-        return Judgement("check", ("there was only one search, so it may miss a better optimum",))
+        return Judgement(
+            "check", ("there was only one search, so a better optimum would go unnoticed",)
+        )
     share = float(surprises[1])
     if share <= _SURPRISES_CHECK:
         return Judgement(

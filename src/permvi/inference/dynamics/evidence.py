@@ -107,7 +107,7 @@ class CollapsedState:
 
     @property
     def perms(self) -> np.ndarray:
-        """(J, m) the labels of the rows."""
+        """The label of each row, (J, m)."""
         return np.argsort(self._rows, axis=1)
 
     @property

@@ -60,17 +60,17 @@ class JointState:
 
     @property
     def perms(self) -> np.ndarray:
-        """(J, m) the labels of the rows."""
+        """The label of each row, (J, m)."""
         return np.stack([subject.labels for subject in self._subjects])
 
     @property
     def weights(self) -> np.ndarray:
-        """(E,) W on the edges of the support, row by row."""
+        """The weights on the edges of the support, (E,), row by row."""
         return self._system.W[self._edges]
 
     @property
     def table(self) -> np.ndarray:
-        """(m, m) W, zero off the support."""
+        """The weights as a matrix (m, m), zero off the support."""
         return self._system.W.copy()
 
     @property
