@@ -96,25 +96,29 @@ def fit_many(
     chosen = [
         _choose(prepared, method, _checks.seed(seed), options, progress) for prepared in batch
     ]
-    posteriors: list[Posterior | None] = [None] * len(batch)
-    for indices in _groups([context for _, context in chosen]):
+    groups: dict[tuple[int, str], list[int]] = {}
+    for k, (engine, context) in enumerate(chosen):
+        # The user's options are the same for all models; what "auto" adds to them may differ.
+        added = {name: value for name, value in context.options.items() if name not in options}
+        groups.setdefault((id(engine), repr(added)), []).append(k)
+    posteriors: dict[int, Posterior] = {}
+    for indices in groups.values():
         engine, context = chosen[indices[0]]
-        group = [batch[k] for k in indices]
         began = time.perf_counter()
-        together = _run_together(engine, group, context)
-        share = (time.perf_counter() - began) / len(group)
+        together = _run_together(engine, [batch[k] for k in indices], context)
+        share = (time.perf_counter() - began) / len(indices)
         for place, k in enumerate(indices):
             if together is not None:
-                posteriors[k] = _complete(together[place], group[place], context, method, share)
+                posteriors[k] = _complete(together[place], batch[k], context, method, share)
                 continue
             began = time.perf_counter()
             found = _run(engine, batch[k], context._replace(progress=silent))
             seconds = time.perf_counter() - began
             posteriors[k] = _complete(found, batch[k], context, method, seconds)
             context.progress(context.method, place + 1, len(indices))
-    done = [posterior for posterior in posteriors if posterior is not None]
-    _warn(done)
-    return done
+    in_order = [posteriors[k] for k in range(len(batch))]
+    _warn(in_order)
+    return in_order
 
 
 def _choose(
@@ -132,27 +136,6 @@ def _choose(
     chosen = registry.method(name, prepared.model)
     registry.check_options(chosen, options)
     return chosen, Context(name, seed, options, progress or silent)
-
-
-def _groups(contexts: Sequence[Context]) -> list[list[int]]:
-    """Group models that have the same method and options, in the order of their first members."""
-    groups: list[list[int]] = []
-    for k, context in enumerate(contexts):
-        for group in groups:
-            first = contexts[group[0]]
-            if first.method == context.method and _same(first.options, context.options):
-                group.append(k)
-                break
-        else:
-            groups.append([k])
-    return groups
-
-
-def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Return whether options are the same; values may be arrays, so they are compared as text."""
-    return {name: repr(value) for name, value in a.items()} == {
-        name: repr(value) for name, value in b.items()
-    }
 
 
 def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
