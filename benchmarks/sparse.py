@@ -57,12 +57,12 @@ def measure(name: str, n: int, num_steps: int | None = None) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pv.FitWarning)
         start = time.perf_counter()
-        posterior = pv.fit(model, "sparse", num_steps=num_steps, **options)
+        posterior = pv.fit(model, "linear", num_steps=num_steps, **options)
         seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     by_row = posterior.diagnostics.sampling_error_by_row
     if options:
-        exact = pv.fit(model, "sparse")
+        exact = pv.fit(model, "linear")
         by_row = metrics.total_variation_per_row(
             posterior.marginals, exact.marginals, posterior.p_unmatched_rows, exact.p_unmatched_rows
         )

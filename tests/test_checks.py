@@ -7,10 +7,10 @@ import pytest
 import permvi as pv
 from permvi import _checks
 from permvi.inference.discrete.options import DiscreteOptions
+from permvi.inference.linear import LinearOptions
 from permvi.inference.map import MapOptions
 from permvi.inference.mcmc import MCMCOptions
 from permvi.inference.naive import NaiveOptions
-from permvi.inference.sparse import SparseOptions
 from permvi.inference.vi import VIOptions
 
 SCORES = np.zeros((3, 3))
@@ -18,7 +18,7 @@ SCORES = np.zeros((3, 3))
 # Every kind of place that takes a whole number, by a name that it has.
 PLACES = {
     "num_steps of vi": lambda value: VIOptions.calibrated("rounding").replace(num_steps=value),
-    "num_steps of sparse": lambda value: SparseOptions(num_steps=value),
+    "num_steps of sparse": lambda value: LinearOptions(num_steps=value),
     "num_steps of discrete": lambda value: DiscreteOptions(num_components=value),
     "num_restarts of map": lambda value: MapOptions(num_restarts=value),
     "num_chains of mcmc": lambda value: MCMCOptions(num_chains=value),

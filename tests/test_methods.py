@@ -92,7 +92,7 @@ def test_bounds_are_bounds(fitted, name):
     slack = 1e-6 + 4 * (posterior.log_evidence_se or 0.0)
     assert posterior.log_evidence <= fitted["exact"].log_evidence + slack
     exact = posterior.log_evidence_kind == "exact"
-    assert exact == (name in ("exact", "sparse"))
+    assert exact == (name in ("exact", "linear"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -135,7 +135,7 @@ def _choose(
         options = {**suggested, **options}
     chosen = registry.method(name, prepared.model)
     registry.check_options(chosen, options)
-    return chosen, Context(name, seed, options, progress or silent)
+    return chosen, Context(chosen.info.name, seed, options, progress or silent)
 
 
 def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:

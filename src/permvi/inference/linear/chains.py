@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.sparse.problem import SparseProblem, best_matching
+from permvi.problem.candidates import Candidates, best_matching
 
 # The standard error of a chain comes from the means of this many batches.
 _NUM_BATCHES = 20
@@ -61,7 +61,7 @@ class _Chain(NamedTuple):
 
 
 def run_chains(
-    problem: SparseProblem,
+    problem: Candidates,
     log_prices: np.ndarray,
     best: np.ndarray,
     *,
@@ -101,7 +101,7 @@ def run_chains(
 class _Walk:
     """The arguments of the compiled loop that all chains share."""
 
-    def __init__(self, problem: SparseProblem, log_prices: np.ndarray) -> None:
+    def __init__(self, problem: Candidates, log_prices: np.ndarray) -> None:
         self._problem = problem
         offers = problem.scores + log_prices[problem.cols]
         largest = problem.row_alone.copy()
@@ -165,7 +165,7 @@ class _Walk:
     def _worms(self, state: "_ChainState", share: float, num_worms: int, limit: int) -> np.ndarray:
         """Run worms and return how often each choice was seen after a worm."""
         # Imported here because it loads numba.
-        from permvi.inference.sparse.worm_kernels import worm_steps
+        from permvi.inference.linear.worm_kernels import worm_steps
 
         counts = np.zeros(len(self._problem.scores) + len(state.choice))
         done, steps = worm_steps(
@@ -198,11 +198,11 @@ class _ChainState:
     num_steps: int = 0
 
 
-def _random_matching(problem: SparseProblem, rng: np.random.Generator) -> np.ndarray:
+def _random_matching(problem: Candidates, rng: np.random.Generator) -> np.ndarray:
     """Return a random feasible matching: the best one under random scores."""
     row, col = (
         np.where(weights > -np.inf, rng.gumbel(size=len(weights)), -np.inf)
         for weights in (problem.row_alone, problem.col_alone)
     )
     scores = rng.gumbel(size=len(problem.scores))
-    return best_matching(SparseProblem(problem.rows, problem.cols, scores, row, col))
+    return best_matching(Candidates(problem.rows, problem.cols, scores, row, col))

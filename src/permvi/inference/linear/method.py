@@ -1,4 +1,4 @@
-"""Method "sparse" for linear models with thousands of items that have few candidates each.
+"""Method "linear" for linear models with thousands of items that have few candidates each.
 
 The problem splits into independent blocks. Small blocks are solved exactly. The others are sampled
 by Markov chains, whose marginals are combined with those of belief propagation as far as the two
@@ -9,9 +9,9 @@ import dataclasses
 
 import numpy as np
 
+from permvi.inference.linear import LinearOptions, LinearResult, solve_linear
 from permvi.inference.method import Context, Method, MethodInfo, option_names
 from permvi.inference.scaling.method import restore_marginals
-from permvi.inference.sparse import SparseOptions, SparseProblem, SparseResult, solve_sparse
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.problem.prepare import Prepared
 
@@ -33,13 +33,11 @@ def suits(prepared: Prepared) -> bool:
 def run(prepared: Prepared, context: Context) -> Posterior:
     """Solve one problem.
 
-    Options are those of `SparseOptions`. The evidence is exact if all blocks are, else a bound.
+    Options are those of `LinearOptions`. The evidence is exact if all blocks are, else a bound.
     """
     problem = prepared.problem
-    sparse = SparseProblem.from_table(
-        problem.host_scores, problem.table_mask, problem.row_unmatched, problem.col_unmatched
-    )
-    result = solve_sparse(sparse, SparseOptions(**context.options), context.seed)
+    sparse = prepared.candidates
+    result = solve_linear(sparse, LinearOptions(**context.options), context.seed)
     table = np.zeros(problem.shape)
     table[sparse.rows, sparse.cols] = result.pairs
     reduced = Marginals(table, result.rows, result.cols)
@@ -54,7 +52,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     )
 
 
-def _diagnostics(prepared: Prepared, result: SparseResult) -> Diagnostics:
+def _diagnostics(prepared: Prepared, result: LinearResult) -> Diagnostics:
     if result.exact:
         return diagnose(exact=True)
     found = diagnose(
@@ -79,9 +77,9 @@ def _diagnostics(prepared: Prepared, result: SparseResult) -> Diagnostics:
 
 
 METHODS = {
-    "sparse": Method(
+    "linear": Method(
         MethodInfo(
-            name="sparse",
+            name="linear",
             needs="linear scores, best with few allowed pairs per item",
             gives="marginals and draws, exact in small blocks; exact or a bound on evidence",
             masks=True,
@@ -89,7 +87,7 @@ METHODS = {
             cost="O(candidates) per step; 10,000 steps per item",
             reference="Sandvik and Moessner 2006; Bayati and Nair 2006",
         ),
-        options=option_names(SparseOptions),
+        options=option_names(LinearOptions),
         run=run,
         linear=True,
         sites=False,

@@ -20,7 +20,7 @@ from permvi.problem.unmatched import unmatched_weights
 
 
 @dataclass(frozen=True, eq=False)
-class SparseProblem:
+class Candidates:
     """E candidate pairs and their log weights, sorted by row and then by column.
 
     Attributes:
@@ -44,7 +44,7 @@ class SparseProblem:
         mask: np.ndarray | None = None,
         row_unmatched: ArrayLike | None = None,
         col_unmatched: ArrayLike | None = None,
-    ) -> "SparseProblem":
+    ) -> "Candidates":
         """Take the pairs that an (n, m) mask allows; the arguments are as in `solve_exact`."""
         n, m = scores.shape
         rows, cols = np.nonzero(np.ones((n, m), bool) if mask is None else mask)
@@ -54,6 +54,23 @@ class SparseProblem:
         )
         alone = map(np.array, unmatched_weights(given_rows, given_cols, (n, m)))
         return cls(rows, cols, np.asarray(scores[rows, cols], dtype=np.float64), *alone)
+
+    @classmethod
+    def of_sites(
+        cls,
+        scores: np.ndarray,
+        mask: np.ndarray,
+        row_alone: np.ndarray,
+        col_alone: np.ndarray,
+    ) -> "Candidates":
+        """Join S independent problems: tables (S, n, m), log weights (S, n) and (S, m).
+
+        Row i of site s becomes row ``s * n + i``, and likewise for columns.
+        """
+        _, n, m = scores.shape
+        sites, rows, cols = np.nonzero(mask)
+        pairs = np.asarray(scores[sites, rows, cols], dtype=np.float64)
+        return cls(sites * n + rows, sites * m + cols, pairs, row_alone.ravel(), col_alone.ravel())
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,9 +92,9 @@ class SparseProblem:
         """The place in ``by_col`` of the first pair of each column, and E: (m+1,)."""
         return np.searchsorted(self.cols[self.by_col], np.arange(self.shape[1] + 1))
 
-    def part(self, rows: np.ndarray, cols: np.ndarray, pairs: np.ndarray) -> "SparseProblem":
+    def part(self, rows: np.ndarray, cols: np.ndarray, pairs: np.ndarray) -> "Candidates":
         """Return the problem of some rows and columns and of the pairs among them, all sorted."""
-        return SparseProblem(
+        return Candidates(
             np.searchsorted(rows, self.rows[pairs]),
             np.searchsorted(cols, self.cols[pairs]),
             self.scores[pairs],
@@ -120,7 +137,7 @@ class Component(NamedTuple):
     pairs: np.ndarray
 
 
-def best_matching(problem: SparseProblem) -> np.ndarray:
+def best_matching(problem: Candidates) -> np.ndarray:
     """Return the matching of largest weight, (n,), -1 for unmatched rows.
 
     This is one sparse assignment. If rows or columns may stay alone, row i gets an extra column for
@@ -158,7 +175,7 @@ _INFEASIBLE = (
 )
 
 
-def used_pairs(problem: SparseProblem, best: np.ndarray) -> np.ndarray:
+def used_pairs(problem: Candidates, best: np.ndarray) -> np.ndarray:
     """Return (E,) whether each pair is in some feasible matching, given the best one."""
     m = problem.shape[1]
     may_row, may_col = problem.row_alone > -np.inf, problem.col_alone > -np.inf
@@ -176,7 +193,7 @@ def used_pairs(problem: SparseProblem, best: np.ndarray) -> np.ndarray:
     return label[holds[problem.rows]] == label[problem.cols]
 
 
-def split(problem: SparseProblem, used: np.ndarray) -> list[Component]:
+def split(problem: Candidates, used: np.ndarray) -> list[Component]:
     """Return the connected parts of the graph of the ``used`` pairs, a boolean array (E,).
 
     A row or column without any such pair is a part of its own.

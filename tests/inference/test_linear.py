@@ -12,10 +12,10 @@ import permvi as pv
 from permvi import metrics
 from permvi.inference import auto
 from permvi.inference.exact import solve_exact
-from permvi.inference.sparse import SparseOptions, SparseProblem, solve_sparse
-from permvi.inference.sparse.beliefs import log_bethe, propagate, scale_to_marginals
-from permvi.inference.sparse.chains import run_chains
-from permvi.inference.sparse.problem import best_matching, split, used_pairs
+from permvi.inference.linear import Candidates, LinearOptions, solve_linear
+from permvi.inference.linear.beliefs import log_bethe, propagate, scale_to_marginals
+from permvi.inference.linear.chains import run_chains
+from permvi.problem.candidates import best_matching, split, used_pairs
 from permvi.problem.prepare import prepare
 
 CASES = {
@@ -31,7 +31,7 @@ CASES = {
 def sparse(given):
     scores = np.nan_to_num(given["scores"])
     others = {name: value for name, value in given.items() if name != "scores"}
-    return SparseProblem.from_table(scores, **others)
+    return Candidates.from_table(scores, **others)
 
 
 def grounded(problem, result):
@@ -58,7 +58,7 @@ def test_the_best_matching_and_the_pairs_in_use(name, rng):
 
 
 def test_nothing_feasible_is_one_sentence():
-    problem = SparseProblem.from_table(np.zeros((2, 2)), np.array([[True, False], [True, False]]))
+    problem = Candidates.from_table(np.zeros((2, 2)), np.array([[True, False], [True, False]]))
     with pytest.raises(ValueError, match="must leave a feasible matching, got none") as caught:
         best_matching(problem)
     assert "\n" not in str(caught.value)
@@ -67,7 +67,7 @@ def test_nothing_feasible_is_one_sentence():
 def test_parts_are_connected_and_cover_everything(rng):
     mask = np.kron(np.eye(3, dtype=bool), np.ones((2, 3), bool))
     mask = np.pad(mask, ((0, 1), (0, 0)))
-    problem = SparseProblem.from_table(np.zeros((7, 9)), mask, np.zeros(7), np.zeros(9))
+    problem = Candidates.from_table(np.zeros((7, 9)), mask, np.zeros(7), np.zeros(9))
     parts = split(problem, np.ones(len(problem.rows), bool))
     assert sorted(len(part.pairs) for part in parts) == [0, 6, 6, 6]
     assert sorted(np.concatenate([part.rows for part in parts]).tolist()) == list(range(7))
@@ -131,7 +131,7 @@ def path(rng, n, *, alone):
     weights = rng.normal(size=n), rng.normal(size=n + 1)
     if not alone:
         weights = np.full(n, -np.inf), np.zeros(n + 1)
-    return SparseProblem(rows, cols, rng.normal(size=2 * n), *weights)
+    return Candidates(rows, cols, rng.normal(size=2 * n), *weights)
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -182,7 +182,7 @@ def merged(rng, sizes, **kind):
 def test_small_parts_are_solved_exactly(alone, rng):
     given = merged(rng, [1, 2, 3, 4, 5, 6], alone=alone)
     problem, exact = sparse(given), solve_exact(**given)
-    result = solve_sparse(problem, SparseOptions(num_draws=50))
+    result = solve_linear(problem, LinearOptions(num_draws=50))
     assert result.exact
     assert result.num_steps == 0
     np.testing.assert_allclose(grounded(problem, result)[:-1, :-1], exact.marginals, atol=1e-12)
@@ -197,7 +197,7 @@ def test_sampled_and_exact_parts_are_put_together(alone, rng):
     """Blocks of up to 9, of which those beyond 5 are left to chains."""
     given = merged(rng, [3, 5, 7, 8, 9], alone=alone)
     problem, exact = sparse(given), solve_exact(**given)
-    result = solve_sparse(problem, SparseOptions(max_size=5, num_steps=2_000_000))
+    result = solve_linear(problem, LinearOptions(max_size=5, num_steps=2_000_000))
     assert np.count_nonzero(result.exact_rows) == 8
     assert result.finished
     table = grounded(problem, result)
@@ -219,7 +219,7 @@ def test_a_lost_chain_is_not_trusted(rng):
     given = exact_cases.masked(rng, 60, 60, density=0.15)
     model = pv.models.LinearMatching(np.nan_to_num(given["scores"]), mask=given["mask"])
     with pytest.warns(pv.FitWarning, match="do not trust"):
-        posterior = pv.fit(model, "sparse", num_steps=10)
+        posterior = pv.fit(model, "linear", num_steps=10)
     assert posterior.diagnostics.converged is False
     assert given["mask"][np.arange(60), posterior.sample(3)].all()
 
@@ -236,9 +236,9 @@ def random_candidates(rng, n, degree, **constraints):
 
 def test_the_front_door_takes_sparse_models(rng):
     model = random_candidates(rng, 600, 5, row_unmatched=-1.0, col_unmatched=-1.0)
-    assert auto.choose(prepare(model)).name == "sparse"
+    assert auto.choose(prepare(model)).name == "linear"
     posterior = pv.fit(model, num_steps=600_000, num_draws=200)
-    assert posterior.method == "sparse"
+    assert posterior.method == "linear"
     assert posterior.diagnostics.verdict == "trust"
     assert posterior.log_evidence_kind == "bound"
     assert not posterior.marginals[~model.mask].any()
@@ -267,7 +267,7 @@ def test_known_pairs_and_lists_agree_with_masked_tables(rng):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pv.FitWarning)
         posteriors = [
-            pv.fit(one, "sparse", max_size=size, num_steps=1_000_000)
+            pv.fit(one, "linear", max_size=size, num_steps=1_000_000)
             for one, size in ((tables, 22), (lists, 22), (lists, 0))
         ]
     np.testing.assert_array_equal(posteriors[0].marginals, posteriors[1].marginals)
@@ -296,4 +296,4 @@ def test_automatic_choice_prefers_exact_blocks_in_medium_problems(rng):
 )
 def test_bad_options_get_one_sentence(options, message):
     with pytest.raises(ValueError, match=message):
-        SparseOptions(**options)
+        LinearOptions(**options)

@@ -111,7 +111,7 @@ def worm_steps(
     max_steps: int,
     rng: np.random.Generator,
 ) -> tuple[int, int]:
-    r"""Run the worm algorithm on a matching; see `permvi.inference.sparse.chains`.
+    r"""Run the worm algorithm on a matching; see `permvi.inference.linear.chains`.
 
     Args:
         ends: (n+1,) the first pair of each row, and E.
