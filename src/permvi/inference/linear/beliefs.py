@@ -1,26 +1,27 @@
 r"""Belief propagation on candidate pairs, with "unmatched" as one more state of rows and columns.
 
-On the scale of log odds, the messages from rows and from columns to their pairs are
+The messages from rows and from columns to their pairs are
 
-.. math:: u_{ij} = -\log \Big( e^{r_i} + \sum_{k \ne j} e^{s_{ik} + v_{ik}} \Big), \qquad
-          v_{ij} = -\log \Big( e^{c_j} + \sum_{k \ne i} e^{s_{kj} + u_{kj}} \Big),
+.. math:: u_{ij} = 1 / \Big( r_i + \sum_{k \ne j} w_{ik} v_{ik} \Big), \qquad
+          v_{ij} = 1 / \Big( c_j + \sum_{k \ne i} w_{kj} u_{kj} \Big),
 
-and a pair has the log odds :math:`s_{ij} + u_{ij} + v_{ij}`, where :math:`r_i` and :math:`c_j` are
-log weights of staying unmatched. On graphs without short cycles this is close to the posterior
-(Bayati and Nair 2006; Lelarge 2017); on other graphs its error is unknown.
+and a pair has the odds :math:`w_{ij} u_{ij} v_{ij}`, where :math:`r_i` and :math:`c_j` are weights
+of staying alone. On graphs without short cycles this is close to the posterior (Bayati and Nair
+2006; Lelarge 2017); on other graphs its error is unknown. The weights are those of a `Gauge`, in
+which all messages are near one.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, xlog1py, xlogy
+from scipy.special import xlog1py, xlogy
 
+from permvi.inference.linear.gauge import Gauge
 from permvi.problem.candidates import Candidates
 
-_LARGEST = 1e5
-_DAMPING = 0.2
+_DAMPING = 0.1
 _TOLERANCE = 1e-7
-_MAX_STEPS = 1000
+_MAX_STEPS = 500
 _SCALING_STEPS = 1000
 _SCALED = 1e-9
 
@@ -30,39 +31,61 @@ class Beliefs(NamedTuple):
 
     Attributes:
         pairs: (E,) beliefs in the pairs.
-        log_prices: (m,) minus the log of the total weight that competes for a column, staying
-            unused included.
+        rows: (n,) beliefs in unmatched rows.
+        cols: (m,) beliefs in unused columns.
+        messages: The messages u and v, each (E,), from which a similar problem may start.
         converged: Whether the beliefs converged.
     """
 
     pairs: np.ndarray
-    log_prices: np.ndarray
+    rows: np.ndarray
+    cols: np.ndarray
+    messages: tuple[np.ndarray, np.ndarray]
     converged: bool
 
 
-def propagate(problem: Candidates) -> Beliefs:
-    """Pass messages between rows and columns until the beliefs converge."""
+def propagate(
+    gauge: Gauge,
+    row_alone: np.ndarray,
+    col_alone: np.ndarray,
+    messages: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Beliefs:
+    """Pass messages between rows and columns until the beliefs converge.
+
+    The weights of staying alone, (n,) and (m,), replace those of the gauge. ``messages`` are where
+    to start, changed in place.
+    """
     # Imported here because it loads numba.
     from permvi.inference.linear.worm_kernels import update_messages
 
-    E = len(problem.scores)
-    u, v, pairs = np.zeros(E), np.zeros(E), np.zeros(E)
-    of_rows = (problem.row_ends, np.arange(E), problem.row_alone)
-    of_cols = (problem.col_ends, problem.by_col, problem.col_alone)
-    converged = False
+    problem, w = gauge.problem, gauge.weights
+    E = len(w)
+    u, v = (np.ones(E), np.ones(E)) if messages is None else messages
+    of_rows = (problem.row_ends, np.arange(E), row_alone, w)
+    of_cols = (problem.col_ends, problem.by_col, col_alone, w)
+    pairs, converged = np.zeros(E), False
     for _ in range(_MAX_STEPS):
-        update_messages(*of_rows, problem.scores + v, u, _DAMPING, _LARGEST)
-        update_messages(*of_cols, problem.scores + u, v, _DAMPING, _LARGEST)
-        before, pairs = pairs, expit(problem.scores + u + v)
+        update_messages(*of_rows, v, u, _DAMPING)
+        update_messages(*of_cols, u, v, _DAMPING)
+        odds = w * u * v
+        before, pairs = pairs, odds / (1.0 + odds)
         converged = bool(np.abs(pairs - before).max(initial=0.0) <= _TOLERANCE)
         if converged:
             break
-    rivals = problem.col_alone.copy()
-    np.logaddexp.at(rivals, problem.cols, problem.scores + u)
-    return Beliefs(pairs, -rivals, converged)
+    alone = []
+    for mine, index, incoming in ((row_alone, problem.rows, v), (col_alone, problem.cols, u)):
+        total = mine + np.bincount(index, w * incoming, len(mine))
+        alone.append(mine / np.maximum(total, np.finfo(float).tiny))
+    return Beliefs(pairs, *alone, (u, v), converged)
 
 
-def log_bethe(problem: Candidates, pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> float:
+def log_bethe(
+    log_weights: np.ndarray,
+    log_alone: tuple[np.ndarray, np.ndarray],
+    pairs: np.ndarray,
+    rows: np.ndarray,
+    cols: np.ndarray,
+) -> float:
     r"""Return minus the Bethe free energy of marginals, a lower bound on the log evidence.
 
     With marginals P of ``pairs``, (E,), and p, q of unmatched ``rows``, (n,), and ``cols``, (m,),
@@ -73,12 +96,18 @@ def log_bethe(problem: Candidates, pairs: np.ndarray, rows: np.ndarray, cols: np
     Since the graph is bipartite, this is a bound for all P, p, q whose rows and columns sum to one
     (Gurvits 2011 where all are matched; Csikvari 2014 and Lelarge 2017 in general).
     """
-    total = pairs @ problem.scores - xlogy(pairs, pairs).sum()
-    total += xlog1py(1.0 - np.minimum(pairs, 1.0), -np.minimum(pairs, 1.0)).sum()
-    for p, weights in ((rows, problem.row_alone), (cols, problem.col_alone)):
-        some = p > 0
-        total += p[some] @ (weights[some] - np.log(p[some]))
+    inside = np.minimum(pairs, 1.0)
+    total = _dot(pairs, log_weights) - xlogy(pairs, pairs).sum()
+    total += xlog1py(1.0 - inside, -inside).sum()
+    for p, weights in zip((rows, cols), log_alone, strict=True):
+        total += _dot(p, weights) - xlogy(p, p).sum()
     return float(total)
+
+
+def _dot(p: np.ndarray, log_weights: np.ndarray) -> float:
+    """Return the sum of products, zero where p is zero."""
+    some = p > 0
+    return float(p[some] @ log_weights[some])
 
 
 def scale_to_marginals(

@@ -1,208 +1,242 @@
-r"""Markov chains on sparse matchings by a worm algorithm without rejections.
+r"""Markov chains on matchings by a worm algorithm without rejections.
 
 A worm lifts a row i, which then chooses column j with probability proportional to
-:math:`w_{ij} y_j`, or to stay unmatched in proportion to :math:`r_i`. If another row had that
-column, that row is lifted next. Give the state with row i lifted and the others matched by M the
-measure :math:`W(M) (r_i + \sum_j w_{ij} y_j)`, where W is the weight of all but row i. Then every
-step is in detailed balance with its reverse for all prices y, and so is the chain of the matchings
-between worms. There are two kinds of worms:
+:math:`B_{ij} y`, or to stay unmatched in proportion to :math:`r_i`, in the gauge of
+`permvi.inference.linear.gauge`. If another row had that column, that row is lifted next. Give the
+state with row i lifted and the others matched by M the measure
+:math:`W(M) (r_i + y \sum_j B_{ij})`, where W is the weight of all but row i. Then every step is in
+detailed balance with its reverse, and so is the chain of the matchings between worms. A worm that
+becomes too long is undone, which keeps the balance, since its reverse is as long. There are two
+kinds of worms:
 
-* An *open* worm lifts a random row, from column j with probability :math:`c_j y_j` only, and ends
-  when a row stays unmatched or takes a free column. Prices are at most :math:`1 / c_j`.
+* An *open* worm lifts a random row, from column j with probability :math:`c_j y` only, and ends
+  when a row stays unmatched or takes a free column. The price y makes this at most one.
 * A *closed* worm lifts the row of a random column and ends when some row takes that column. Until
   then rows do not choose free columns, and none stays unmatched.
 
-These are the directed loops of dimer models (Sandvik and Moessner 2006) with unequal weights. The
-prices come from belief propagation.
+These are the directed loops of dimer models (Sandvik and Moessner 2006) with unequal weights. Two
+matchings differ by alternating cycles, and in the gauge a worm goes round a cycle of length L with
+a probability of about 1/L: so modes that lie far apart are connected.
+
+With *fugacity* :math:`\lambda` every row and column may stay alone, at weights
+:math:`r_i + \lambda` and :math:`c_j + \lambda`. Chains at falling fugacities begin with nearly
+empty matchings and end at independent draws; see `permvi.inference.linear.evidence`.
 """
 
-import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
-from permvi.problem.candidates import Candidates, best_matching
+from permvi.inference.linear.gauge import Gauge
 
-# The standard error of a chain comes from the means of this many batches.
-_NUM_BATCHES = 20
-_WARM_UP = 0.1
-# Closed worms run to measure their length. Open ones are short, so their number is squared.
-_PILOT_WORMS = 30
-# A chain gives up if its worms turn out this many times longer than the pilot worms.
-_PATIENCE = 3
+# Worms run to measure their length. Open ones are short, so their number is squared.
+_PILOT_WORMS = 20
+# A worm is undone after this many steps for each row and column, or this many in all.
+_LONGEST_PER_ITEM = 200
+_LONGEST = 20_000
+_MOST_STEPS = 5_000_000
+EMPTY = np.zeros(0)
 
 
-class ChainsResult(NamedTuple):
-    """The result of the chains of one problem.
+class Walk:
+    """The arguments of the compiled loop that all chains of a problem share.
 
-    Attributes:
-        frequencies: (chains, E + n) frequencies of the pairs, then of unmatched rows.
-        standard_errors: (E + n,) standard errors of their mean over chains, from batches.
-        draws: (num, n) matchings, -1 for unmatched rows.
-        num_steps: The number of choices in all chains.
-        finished: Whether all chains finished all their worms.
+    Args:
+        gauge: The scaled problem. All rows that have to be matched are matched in all states.
     """
 
-    frequencies: np.ndarray
-    standard_errors: np.ndarray
-    draws: np.ndarray
-    num_steps: int
-    finished: bool
+    def __init__(self, gauge: Gauge) -> None:
+        # Imported here because it loads numba.
+        from permvi.inference.linear.worm_kernels import alias_tables
 
+        self.gauge = gauge
+        problem = gauge.problem
+        n, m = problem.shape
+        tables = alias_tables(problem.row_ends, gauge.weights)
+        self._pairs = (problem.row_ends, problem.cols, gauge.weights, *tables)
+        self._sums = np.bincount(problem.rows, gauge.weights, n)
+        self.max_length = min(max(_LONGEST, _LONGEST_PER_ITEM * (n + m)), _MOST_STEPS)
 
-class _Chain(NamedTuple):
-    """The batch means (batches, E + n) of one chain; the other fields are as in `ChainsResult`."""
+    def at(self, fugacity: float) -> "Rates":
+        """Return the weights of staying alone, and the rates of open worms."""
+        rows, cols = self.gauge.row_alone + fugacity, self.gauge.col_alone + fugacity
+        price = 1.0 / (1.0 + fugacity)
+        stays = rows / np.maximum(rows + price * self._sums, np.finfo(float).tiny)
+        return Rates(stays, np.minimum(cols * price, 1.0), bool(rows.any() or cols.any()))
 
-    means: np.ndarray
-    draws: np.ndarray
-    num_steps: int
-    finished: bool
+    def worms(
+        self, state: "State", rates: "Rates", share: float, num_worms: int, counts: np.ndarray
+    ) -> int:
+        """Run worms, a ``share`` of them closed; add to ``counts`` and return the steps."""
+        from permvi.inference.linear.worm_kernels import worm_steps
 
+        steps, undone = worm_steps(
+            *self._pairs,
+            rates.stays,
+            rates.starts,
+            share,
+            state.choice,
+            state.holder,
+            counts,
+            num_worms,
+            self.max_length,
+            state.rng,
+        )
+        state.num_steps += steps
+        state.num_worms += num_worms
+        state.num_undone += undone
+        return steps
 
-def run_chains(
-    problem: Candidates,
-    log_prices: np.ndarray,
-    best: np.ndarray,
-    *,
-    num_chains: int,
-    num_steps: int,
-    num_draws: int,
-    seed: int,
-) -> ChainsResult:
-    """Run one chain from the best matching (n,) and the others from random ones, a thread for each.
+    def watch(
+        self,
+        state: "State",
+        rates: "Rates",
+        share: float,
+        num_worms: int,
+        num_looks: int,
+        fugacity: float,
+    ) -> tuple[float, float, int]:
+        r"""Return means over looks of :math:`\sum \lambda / (x + \lambda)` over all that is alone.
 
-    The problem has no pairs that no matching uses. ``log_prices``, (m,), come from belief
-    propagation. ``num_steps`` and ``num_draws`` are the approximate numbers of choices and of
-    matchings to keep in all chains together. The same seed gives the same result.
-    """
-    sources = np.random.SeedSequence(seed).spawn(num_chains)
-    rngs = [np.random.default_rng(source) for source in sources]
-    starts = [best] + [_random_matching(problem, rng) for rng in rngs[1:]]
-    walk = _Walk(problem, log_prices)
-    # Rounded up to whole batches.
-    of_each = _NUM_BATCHES * -(-num_draws // (num_chains * _NUM_BATCHES))
-    steps = max(1, num_steps // num_chains)
-    with ThreadPoolExecutor(num_chains) as pool:
-        found = pool.map(lambda start, rng: walk.run(start, rng, steps, of_each), starts, rngs)
-        chains = list(found)
-    means = np.stack([chain.means for chain in chains])
-    count = means.shape[0] * means.shape[1]
-    spread = means - means.mean(axis=1, keepdims=True)
-    return ChainsResult(
-        means.mean(axis=1),
-        np.sqrt((spread**2).sum(axis=(0, 1)) / max(count - len(means), 1) / count),
-        np.concatenate([chain.draws for chain in chains]),
-        sum(chain.num_steps for chain in chains),
-        all(chain.finished for chain in chains),
-    )
-
-
-class _Walk:
-    """The arguments of the compiled loop that all chains share."""
-
-    def __init__(self, problem: Candidates, log_prices: np.ndarray) -> None:
-        self._problem = problem
-        offers = problem.scores + log_prices[problem.cols]
-        largest = problem.row_alone.copy()
-        np.maximum.at(largest, problem.rows, offers)
-        # These are probabilities if prices are below one over the weight of an unused column.
-        rates = np.minimum(np.exp(problem.col_alone + log_prices), 1.0)
-        alone = np.exp(problem.row_alone - largest)
-        sums = np.cumsum(np.exp(offers - largest[problem.rows]))
-        # The running sum before each row begins.
-        before = np.append(0.0, sums)[problem.row_ends[:-1]]
-        sums = sums - before[problem.rows]
-        self._arrays = (problem.row_ends, problem.cols, sums, alone, rates)
-        self._may_be_open = bool(rates.any() or alone.any())
-
-    def run(
-        self, start: np.ndarray, rng: np.random.Generator, num_steps: int, num_draws: int
-    ) -> _Chain:
-        """Run a chain of about ``num_steps`` steps and at most ``num_draws`` draws.
-
-        ``num_draws`` is a multiple of the number of batches.
+        Also those of :math:`\prod x / (x + \lambda)`, and the number of steps.
         """
-        problem = self._problem
-        (n, m), E = problem.shape, len(problem.scores)
-        pairs = problem.pairs_of(start)
-        holder = np.full(m, -1)
-        holder[start[start >= 0]] = np.flatnonzero(start >= 0)
-        state = _ChainState(np.where(start < 0, E + np.arange(n), pairs), holder, rng)
-        means, draws = np.zeros((_NUM_BATCHES, E + n)), [start]
-        try:
-            share, cost = self._pace(state, num_steps)
-            self._worms(state, share, max(1, int(_WARM_UP * num_steps / cost)), num_steps)
-            share, cost = self._pace(state, num_steps)
-            num_worms = max(_NUM_BATCHES, int(num_steps / cost))
-            per_batch = min(num_draws // _NUM_BATCHES, num_worms // _NUM_BATCHES)
-            num_worms = num_worms // (per_batch * _NUM_BATCHES)
-            limit = state.num_steps + int(_PATIENCE * num_worms * per_batch * _NUM_BATCHES * cost)
-            for batch in means:
-                for _ in range(per_batch):
-                    counts = self._worms(state, share, num_worms, limit - state.num_steps)
-                    batch += counts / (num_worms * per_batch)
-                    draws.append(np.append(problem.cols, np.full(n, -1))[state.choice])
-        except _LostError:
-            return self._unfinished(np.array(draws), state.num_steps)
-        return _Chain(means, np.stack(draws[1:]), state.num_steps, finished=True)
+        from permvi.inference.linear.worm_kernels import watch_worms
 
-    def _pace(self, state: "_ChainState", num_steps: int) -> tuple[float, float]:
-        """Return the share of closed worms that takes half of the steps, and the steps per worm."""
-        closed = self._cost(state, 1.0, _PILOT_WORMS, num_steps)
-        if not self._may_be_open:
+        gauge = self.gauge
+        return watch_worms(
+            *self._pairs,
+            rates.stays,
+            rates.starts,
+            share,
+            state.choice,
+            state.holder,
+            fugacity / (gauge.row_alone + fugacity),
+            fugacity / (gauge.col_alone + fugacity),
+            num_looks,
+            num_worms,
+            self.max_length,
+            state.rng,
+        )
+
+    def pace(self, state: "State", rates: "Rates") -> tuple[float, float]:
+        """Return the share of closed worms that takes half of the steps, and the steps per worm.
+
+        Worms that do not start count as one step.
+        """
+        closed = 1.0 + self.worms(state, rates, 1.0, _PILOT_WORMS, EMPTY) / _PILOT_WORMS
+        if not rates.may_be_open:
             return 1.0, closed
-        opened = self._cost(state, 0.0, _PILOT_WORMS**2, num_steps)
+        number = _PILOT_WORMS**2
+        opened = 1.0 + self.worms(state, rates, 0.0, number, EMPTY) / number
         share = opened / (opened + closed)
         return share, share * closed + (1.0 - share) * opened
 
-    def _cost(self, state: "_ChainState", share: float, num_worms: int, limit: int) -> float:
-        """Return the steps per worm, counting one step for worms that do not start."""
-        before = state.num_steps
-        self._worms(state, share, num_worms, _PATIENCE * limit)
-        return 1.0 + (state.num_steps - before) / num_worms
+    def start(self, perm: np.ndarray, rng: np.random.Generator) -> "State":
+        """Return the state of a chain at a matching (n,)."""
+        problem = self.gauge.problem
+        n, m = problem.shape
+        holder = np.full(m, -1)
+        holder[perm[perm >= 0]] = np.flatnonzero(perm >= 0)
+        alone = len(problem.scores) + np.arange(n)
+        return State(np.where(perm < 0, alone, problem.pairs_of(perm)), holder, rng)
 
-    def _worms(self, state: "_ChainState", share: float, num_worms: int, limit: int) -> np.ndarray:
-        """Run worms and return how often each choice was seen after a worm."""
-        # Imported here because it loads numba.
-        from permvi.inference.linear.worm_kernels import worm_steps
-
-        counts = np.zeros(len(self._problem.scores) + len(state.choice))
-        done, steps = worm_steps(
-            *self._arrays, share, state.choice, state.holder, counts, num_worms, limit, state.rng
-        )
-        state.num_steps += steps
-        if done < num_worms:
-            raise _LostError
-        return counts
-
-    def _unfinished(self, draws: np.ndarray, num_steps: int) -> _Chain:
-        """Return a chain that gave up, with the frequencies of the draws it had kept."""
-        n, E = draws.shape[1], len(self._problem.scores)
-        choices = np.where(draws < 0, E + np.arange(n), self._problem.pairs_of(draws))
-        mean = np.bincount(choices.ravel(), minlength=E + n) / len(draws)
-        return _Chain(np.tile(mean, (_NUM_BATCHES, 1)), draws, num_steps, finished=False)
+    def matching(self, state: "State") -> np.ndarray:
+        """Return the matching (n,) of a chain, -1 for unmatched rows."""
+        problem = self.gauge.problem
+        return np.append(problem.cols, np.full(problem.shape[0], -1))[state.choice]
 
 
-class _LostError(Exception):
-    """A worm did not end within the steps it was given."""
+class Rates(NamedTuple):
+    """What the fugacity determines.
+
+    Attributes:
+        stays: (n,) the probability that a lifted row stays unmatched.
+        starts: (m,) the probability with which an open worm lifts a row from a column.
+        may_be_open: Whether anything may stay alone.
+    """
+
+    stays: np.ndarray
+    starts: np.ndarray
+    may_be_open: bool
 
 
-@dataclasses.dataclass
-class _ChainState:
-    """The state of a chain; the compiled loop changes the arrays in place."""
+class State:
+    """The state of a chain; the compiled loop changes the arrays in place.
 
-    choice: np.ndarray
-    holder: np.ndarray
-    rng: np.random.Generator
-    num_steps: int = 0
+    Attributes:
+        choice: (n,) the pair of each row, E + i if it is unmatched.
+        holder: (m,) the row of each column, -1 if it is unused.
+        rng: The source of randomness.
+        num_steps, num_worms, num_undone: What the chain has done so far.
+    """
+
+    def __init__(self, choice: np.ndarray, holder: np.ndarray, rng: np.random.Generator) -> None:
+        self.choice, self.holder, self.rng = choice, holder, rng
+        self.num_steps = self.num_worms = self.num_undone = 0
 
 
-def _random_matching(problem: Candidates, rng: np.random.Generator) -> np.ndarray:
-    """Return a random feasible matching: the best one under random scores."""
-    row, col = (
-        np.where(weights > -np.inf, rng.gumbel(size=len(weights)), -np.inf)
-        for weights in (problem.row_alone, problem.col_alone)
-    )
-    scores = rng.gumbel(size=len(problem.scores))
-    return best_matching(Candidates(problem.rows, problem.cols, scores, row, col))
+class Round(NamedTuple):
+    """Means of a chain over batches of equal length.
+
+    Attributes:
+        mean: (E + n,) frequencies of the pairs, then of unmatched rows.
+        squares: (E + n,) the sum over batches of squared deviations from the mean.
+        draws: (num, n) matchings, -1 for unmatched rows.
+    """
+
+    mean: np.ndarray
+    squares: np.ndarray
+    draws: np.ndarray
+
+
+def run_round(
+    walk: Walk,
+    state: State,
+    *,
+    num_steps: int,
+    num_batches: int,
+    draws_per_batch: int,
+    stopped: "Stop",
+) -> Round | None:
+    """Run a chain of about ``num_steps`` steps, or return None if it is told to stop."""
+    rates = walk.at(0.0)
+    share, cost = walk.pace(state, rates)
+    pieces = num_batches * draws_per_batch
+    num_worms = max(1, int(num_steps / cost / pieces))
+    size = len(walk.gauge.weights) + len(state.choice)
+    mean, squares = np.zeros(size), np.zeros(size)
+    draws = []
+    for batch in range(num_batches):
+        counts = np.zeros(size)
+        for _ in range(draws_per_batch):
+            if stopped(walk.worms(state, rates, share, num_worms, counts)):
+                return None
+            draws.append(walk.matching(state))
+        counts /= num_worms * draws_per_batch
+        # Welford's update of the mean and of the sum of squares.
+        change = counts - mean
+        mean += change / (batch + 1)
+        squares += change * (counts - mean)
+    return Round(mean, squares, np.stack(draws))
+
+
+class Stop:
+    """Counts the steps of all chains, and tells them when to stop.
+
+    Attributes:
+        total: The number of steps that are planned, 0 while that is unknown.
+        done: The number of steps so far.
+        asked: Whether chains are asked to stop.
+    """
+
+    def __init__(self) -> None:
+        self.total, self.done, self.asked = 0, 0, False
+
+    def plan(self, total: int) -> None:
+        """Say how many steps there will be at most."""
+        self.total = total
+
+    def __call__(self, steps: int) -> bool:
+        """Count steps, and return whether to stop."""
+        self.done += steps
+        return self.asked

@@ -1,95 +1,169 @@
-"""Method "linear" for linear models with thousands of items that have few candidates each.
+"""Method "linear" for linear tables of any size.
 
-The problem splits into independent blocks. Small blocks are solved exactly. The others are sampled
-by Markov chains, whose marginals are combined with those of belief propagation as far as the two
-agree. Everything works on lists of candidate pairs; only the result has an (n, m) table.
+The problem splits into independent parts, from which pairs are dropped that are proven to be
+improbable. Parts are solved exactly, by the subset programme or the frontier programme, as far as
+possible. The others are sampled by Markov chains, whose marginals are combined with those of belief
+propagation as far as the two agree. Everything works on lists of candidate pairs and in compiled
+loops that need no JAX; only the result may have an (n, m) table.
 """
 
 import dataclasses
+import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
 from permvi.inference.linear import LinearOptions, LinearResult, solve_linear
+from permvi.inference.linear.chains import Stop
 from permvi.inference.method import Context, Method, MethodInfo, option_names
 from permvi.inference.scaling.method import restore_marginals
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps (num_steps) or chains (num_chains)"
-# Method "auto" chooses this one from this many items on, up to this share of allowed pairs.
-_MIN_SIZE = 65
-_MAX_SHARE = 0.25
+# Seconds between two looks at the progress, and how long to wait for chains that were interrupted.
+_LOOK = 0.2
+_PATIENCE = 1.5
+_MANY_UNDONE = 0.05
 
 
 def suits(prepared: Prepared) -> bool:
-    """Return whether a model is linear and large and most of its pairs are forbidden."""
-    problem = prepared.problem
-    if problem.scores is None or problem.num_sites > 1 or problem.mask is None:
-        return False
-    share = np.count_nonzero(problem.mask) / np.prod(problem.shape)
-    return max(problem.shape) >= _MIN_SIZE and bool(share <= _MAX_SHARE)
+    """Return whether a model is linear."""
+    return prepared.problem.scores is not None
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """Solve one problem.
+    """Solve one problem; options are those of `LinearOptions`.
 
-    Options are those of `LinearOptions`. The evidence is exact if all blocks are, else a bound.
+    Ctrl-C ends the chains early and gives what is known by then, with the verdict "do not trust".
+    A second one, or one before anything is known, raises ``KeyboardInterrupt`` as usual.
     """
-    problem = prepared.problem
-    sparse = prepared.candidates
-    result = solve_linear(sparse, LinearOptions(**context.options), context.seed)
-    table = np.zeros(problem.shape)
-    table[sparse.rows, sparse.cols] = result.pairs
-    reduced = Marginals(table, result.rows, result.cols)
+    problem, candidates = prepared.problem, prepared.candidates
+    options, stop = LinearOptions(**context.options), Stop()
+    result = _interruptible(
+        lambda: solve_linear(candidates, options, context.seed, stop), stop, context
+    )
+    layout = problem.layout
+    n, m = layout.joined_shape
+    table = np.zeros((n, m))
+    table[candidates.rows, candidates.cols] = result.pairs
+    reduced = Marginals(
+        layout.split_table(table),
+        result.rows.reshape(layout.event_shape),
+        result.cols.reshape(*layout.site_axes, -1),
+    )
     return Posterior(
-        law=DrawsLaw(prepared.restore(result.draws)),
+        law=DrawsLaw(prepared.restore(layout.split(result.draws))),
         **restore_marginals(prepared.reduction, reduced)._asdict(),
-        mode=prepared.restore(result.mode),
-        log_evidence=float(problem.constant) + result.log_evidence,
-        log_evidence_kind="exact" if result.exact else "bound",
+        mode=prepared.restore(layout.split(result.mode)),
+        **_evidence(float(problem.constant), result),
         diagnostics=_diagnostics(prepared, result),
         num_evaluations=result.num_steps,
     )
 
 
+_Result = TypeVar("_Result")
+
+
+def _interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) -> _Result:
+    """Run in a thread, so that Ctrl-C and progress do not wait for compiled code."""
+    results: list[_Result] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(solve())
+        except BaseException as error:  # noqa: BLE001 (raised again below)
+            errors.append(error)
+
+    # A daemon does not keep the interpreter from ending.
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_LOOK)
+            if stop.total:
+                context.step(min(stop.done, stop.total), stop.total)
+    except KeyboardInterrupt:
+        stop.asked = True
+        thread.join(_PATIENCE)
+        if not results:
+            raise
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _evidence(constant: float, result: LinearResult) -> dict[str, object]:
+    """Return the fields of the evidence; it is unknown if chains were stopped before it was."""
+    if not np.isfinite(result.log_evidence_se):
+        return {}
+    kind = "exact" if result.exact else "estimate"
+    error = None if result.exact else result.log_evidence_se
+    value = constant + result.log_evidence
+    return {"log_evidence": value, "log_evidence_kind": kind, "log_evidence_se": error}
+
+
 def _diagnostics(prepared: Prepared, result: LinearResult) -> Diagnostics:
+    extras = {"proven_error": np.array([result.proven_error])}
     if result.exact:
-        return diagnose(exact=True)
+        found = diagnose(exact=True, extras=extras)
+        if not result.proven_error:
+            return found
+        note = f"all that was left out has a probability of at most {result.proven_error:.1e}"
+        return dataclasses.replace(found, reasons=(*found.reasons, note))
+    layout = prepared.problem.layout
+
+    def by_row(values: np.ndarray) -> np.ndarray:
+        return prepared.in_all_rows(values.astype(float).reshape(layout.event_shape))
+
     found = diagnose(
         row_labels=prepared.labels[0],
         advice=_ADVICE,
-        sampling_error_by_row=prepared.in_all_rows(result.sampling_error),
-        disagreement_by_row=prepared.in_all_rows(result.disagreement),
+        sampling_error_by_row=by_row(result.sampling_error),
+        disagreement_by_row=by_row(result.disagreement),
         converged=result.finished,
-        extras={
-            "exact_rows": prepared.in_all_rows(result.exact_rows.astype(float)),
-            "belief_difference": prepared.in_all_rows(result.belief_difference),
-            "trust_in_beliefs": prepared.in_all_rows(result.trust_in_beliefs),
+        extras=extras
+        | {
+            "exact_rows": by_row(result.exact_rows),
+            "belief_difference": by_row(result.belief_difference),
+            "trust_in_beliefs": by_row(result.trust_in_beliefs),
         },
     )
+    if not result.finished:
+        reason = "interrupted: this is what the chains had found by then"
+        found = dataclasses.replace(
+            found, verdict="do not trust", reasons=(reason, *found.reasons)
+        )
+    return dataclasses.replace(found, reasons=(*found.reasons, *_notes(result)))
+
+
+def _notes(result: LinearResult) -> list[str]:
     sampled = ~result.exact_rows
-    note = (
-        f"{np.count_nonzero(result.exact_rows)} of {len(sampled)} items are in blocks that were "
-        "solved exactly; in the answer for the others, chains have a weight of "
+    notes = [
+        f"{np.count_nonzero(result.exact_rows)} of {len(sampled)} items were solved exactly; in "
+        "the answer for the others, chains have a weight of "
         f"{1.0 - result.trust_in_beliefs[sampled].mean():.2f} and belief propagation the rest"
-    )
-    return dataclasses.replace(found, reasons=(*found.reasons, note))
+    ]
+    if result.undone > _MANY_UNDONE:
+        notes.append(f"{result.undone:.0%} of the moves of the chains were too long and undone")
+    return notes
 
 
 METHODS = {
     "linear": Method(
         MethodInfo(
             name="linear",
-            needs="linear scores, best with few allowed pairs per item",
-            gives="marginals and draws, exact in small blocks; exact or a bound on evidence",
+            needs="linear scores",
+            gives="marginals and draws, exact where possible; log evidence with its error",
             masks=True,
             partial=True,
-            cost="O(candidates) per step; 10,000 steps per item",
-            reference="Sandvik and Moessner 2006; Bayati and Nair 2006",
+            cost="O(1) per step of a chain; up to 50,000 steps per item",
+            reference="Gurvits 2011; Sandvik and Moessner 2006; Bayati and Nair 2006",
         ),
         options=option_names(LinearOptions),
         run=run,
         linear=True,
-        sites=False,
     ),
 }

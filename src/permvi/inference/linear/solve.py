@@ -1,15 +1,17 @@
-"""Marginals of a sparse matching problem: exact in small parts, from chains in the others."""
+"""Marginals of a linear matching problem: exact where possible, from chains elsewhere."""
 
 import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from permvi._checks import whole
+from permvi._checks import positive_number, whole
 from permvi.inference.exact import solve_exact
 from permvi.inference.exact.subset_dp import MAX_LABELS, cost_estimate
-from permvi.inference.linear.beliefs import log_bethe, propagate, scale_to_marginals
-from permvi.inference.linear.chains import ChainsResult, run_chains
+from permvi.inference.linear.chains import Stop
+from permvi.inference.linear.frontier import solve_frontier
+from permvi.inference.linear.gauge import Gauge, prune, scale
+from permvi.inference.linear.sample import Sampled, sample
 from permvi.problem.candidates import (
     Candidates,
     Component,
@@ -19,13 +21,14 @@ from permvi.problem.candidates import (
 )
 from permvi.problem.unmatched import build_weights
 
-# Limits for all exact parts together.
-_EXACT_SECONDS = 10.0
+# Limits of the subset programme for all parts together.
+_EXACT_SECONDS = 3.0
 _EXACT_BYTES = 2**30
-# The number of choices, in all chains together.
-_STEPS_PER_ROW = 10_000
-_FEWEST_STEPS = 20_000_000
-_TINY = 1e-300
+# Parts this small are solved by the subset programme right away.
+_SMALL = 8
+# The probability that pruning and dropping states may lose in all.
+_PRUNED = 1e-9
+_LARGEST_LOSS = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,22 +36,28 @@ class LinearOptions:
     """Options of method "linear".
 
     Attributes:
-        max_size: The largest smaller side of a part that is solved exactly; 0 leaves everything to
-            chains.
-        num_steps: The approximate number of choices in all chains together; by default 10,000 for
-            each row that is not in an exact part, and at least 20 million.
-        num_chains: The number of independent chains, each in its own thread.
+        max_size: The largest smaller side of a part for the subset programme; 0 does without it.
+        max_states: The most states of the frontier programme; 0 does without it, which leaves to
+            chains what the subset programme does not solve.
+        tolerance: The sampling error, as mean total variation of an item, at which chains end.
+        num_steps: The approximate number of steps in all chains together, whatever their error; by
+            default as many as ``tolerance`` takes, up to a limit that grows with the problem.
+        num_chains: The number of independent chains.
         num_draws: The number of matchings to keep.
     """
 
-    max_size: int = 22
+    max_size: int = MAX_LABELS
+    max_states: int = 20_000
+    tolerance: float = 0.003
     num_steps: int | None = None
-    num_chains: int = 2
+    num_chains: int = 4
     num_draws: int = 1000
 
     def __post_init__(self) -> None:
         if isinstance(self.max_size, bool) or not 0 <= self.max_size <= MAX_LABELS:
             raise ValueError(f"max_size must be in 0..{MAX_LABELS}, got {self.max_size!r}.")
+        whole("max_states", self.max_states, 0)
+        positive_number("tolerance", self.tolerance)
         for name in ("num_chains", "num_draws"):
             whole(name, getattr(self, name))
         if self.num_steps is not None:
@@ -56,22 +65,25 @@ class LinearOptions:
 
 
 class LinearResult(NamedTuple):
-    """The solution of a sparse problem.
+    """The solution of a linear problem.
 
     Attributes:
-        pairs: (E,) probabilities of the candidate pairs.
-        rows: (n,) probabilities of rows being unmatched.
-        cols: (m,) probabilities of columns being unused.
-        mode: (n,) the best matching, -1 for unmatched.
-        log_evidence: The log evidence, or a lower bound if ``exact`` is False.
-        draws: (num, n) matchings.
+        pairs: (E,) probabilities of the pairs.
+        rows: (n,) probabilities that rows stay unmatched.
+        cols: (m,) probabilities that columns stay unused.
+        mode: (n,) the most probable matching, -1 for unmatched rows.
+        log_evidence: The log of the sum of all weights.
+        log_evidence_se: Its standard error, zero if everything was solved exactly.
+        draws: (num, n) matchings, -1 for unmatched rows.
         exact_rows: (n,) whether a row is in a part that was solved exactly.
-        sampling_error: (n,) expected total variation due to sampling, zero in exact parts.
+        proven_error: A bound on the probability of all matchings that exact parts left out.
+        sampling_error: (n,) expected total variation of each row due to sampling.
         disagreement: (n,) total variation between the halves of the chains, beyond chance.
         belief_difference: (n,) total variation between chains and belief propagation.
         trust_in_beliefs: (n,) the weight of belief propagation in the answer.
-        num_steps: The number of choices in the chains.
-        finished: Whether the chains ended as planned.
+        num_steps: The number of steps of the chains.
+        undone: The share of the worms that became too long and were undone.
+        finished: Whether the chains ended as planned; if not, they were interrupted.
     """
 
     pairs: np.ndarray
@@ -79,182 +91,195 @@ class LinearResult(NamedTuple):
     cols: np.ndarray
     mode: np.ndarray
     log_evidence: float
+    log_evidence_se: float
     draws: np.ndarray
     exact_rows: np.ndarray
+    proven_error: float
     sampling_error: np.ndarray
     disagreement: np.ndarray
     belief_difference: np.ndarray
     trust_in_beliefs: np.ndarray
     num_steps: int
+    undone: float
     finished: bool
 
     @property
     def exact(self) -> bool:
-        """Whether everything was solved exactly."""
+        """Whether everything was solved exactly, up to ``proven_error``."""
         return bool(self.exact_rows.all())
 
 
 def solve_linear(
-    problem: Candidates, options: LinearOptions | None = None, seed: int = 0
+    problem: Candidates,
+    options: LinearOptions | None = None,
+    seed: int = 0,
+    stop: Stop | None = None,
 ) -> LinearResult:
-    """Split a problem into independent parts, solve small ones exactly and sample the others.
+    """Split a problem into independent parts, solve what is possible exactly and sample the rest.
 
-    The same seed gives the same result.
+    The same seed gives the same result, unless ``stop`` was asked to end it early.
 
     Raises:
         ValueError: No matching is feasible.
     """
-    options = options or LinearOptions()
-    best = best_matching(problem)
-    parts = split(problem, used_pairs(problem, best))
-    few, rest = _affordable(problem, parts, options.max_size)
-    result = _all_alone(problem, parts, best, options.num_draws)
-    rng = np.random.default_rng(seed)
-    for part in few:
-        result = _solve(problem, part, result, rng)
-    return result if rest is None else _sample(problem, rest, result, options, seed)
+    solver = _Solver(problem, options or LinearOptions(), seed, stop or Stop())
+    return solver.run()
 
 
-def _affordable(
-    problem: Candidates, parts: list[Component], max_size: int
-) -> tuple[list[Component], Component | None]:
-    """Return the parts that are cheap enough to solve exactly, and all others joined into one."""
-    costs = [(_cost(problem, part, max_size), k) for k, part in enumerate(parts) if len(part.pairs)]
-    few: list[Component] = []
-    rest: list[Component] = []
-    seconds = 0.0
-    for cost, k in sorted(costs):
-        seconds += cost
-        (few if seconds <= _EXACT_SECONDS else rest).append(parts[k])
-    if not rest:
-        return few, None
-    return few, Component(*(np.sort(np.concatenate(arrays)) for arrays in zip(*rest, strict=True)))
+class _Solver:
+    """A problem and the result so far; parts are added one by one."""
 
+    def __init__(self, problem: Candidates, options: LinearOptions, seed: int, stop: Stop) -> None:
+        self.problem, self.options, self.seed, self.stop = problem, options, seed, stop
+        self.rng = np.random.default_rng(seed)
+        self.best = best_matching(problem)
+        self.seconds = 0.0
+        n, m = problem.shape
+        self.result = LinearResult(
+            pairs=np.zeros(len(problem.scores)),
+            rows=np.ones(n),
+            cols=np.ones(m),
+            mode=self.best,
+            log_evidence=0.0,
+            log_evidence_se=0.0,
+            draws=np.full((options.num_draws, n), -1),
+            exact_rows=np.ones(n, bool),
+            proven_error=0.0,
+            sampling_error=np.zeros(n),
+            disagreement=np.zeros(n),
+            belief_difference=np.zeros(n),
+            trust_in_beliefs=np.zeros(n),
+            num_steps=0,
+            undone=0.0,
+            finished=True,
+        )
 
-def _cost(problem: Candidates, part: Component, max_size: int) -> float:
-    """Return the seconds that an exact solution takes, infinite if it is out of reach."""
-    if min(len(part.rows), len(part.cols)) > max_size:
-        return np.inf
-    memory, seconds = cost_estimate(build_weights(**_arguments(problem.part(*part))).table)
-    return np.inf if memory > _EXACT_BYTES else seconds
+    def run(self) -> LinearResult:
+        """Solve all parts."""
+        problem = self.problem
+        left: list[tuple[Component, Gauge]] = []
+        for part in split(problem, used_pairs(problem, self.best)):
+            if not self._solve_small(part):
+                left += self._prune(part)
+        rest = [
+            part
+            for part, gauge in left
+            if not (self._solve_subsets(part) or self._frontier(part, gauge))
+        ]
+        if len(rest) == 1:
+            self._sample(rest[0], next(gauge for part, gauge in left if part is rest[0]))
+        elif rest:
+            arrays = (np.sort(np.concatenate(group)) for group in zip(*rest, strict=True))
+            whole_rest = Component(*arrays)
+            self._sample(whole_rest, self._gauge(whole_rest))
+        return self.result
 
+    def _solve_small(self, part: Component) -> bool:
+        """Solve a part without pairs, or with few items."""
+        if not len(part.pairs):
+            alone = self.problem.row_alone[part.rows], self.problem.col_alone[part.cols]
+            self._add(sum(float(weights.sum()) for weights in alone))
+            return True
+        few = min(len(part.rows), len(part.cols)) <= min(_SMALL, self.options.max_size)
+        return few and self._solve_subsets(part)
 
-def _arguments(problem: Candidates) -> dict[str, Any]:
-    """Return the arguments of `solve_exact` for a small problem."""
-    alone = {"row_unmatched": problem.row_alone, "col_unmatched": problem.col_alone}
-    return {"scores": problem.table(), **alone}
+    def _prune(self, part: Component) -> list[tuple[Component, Gauge]]:
+        """Drop pairs that are proven to be improbable, and split what is left."""
+        gauge = self._gauge(part)
+        found = prune(gauge, _PRUNED * len(part.rows) / self.problem.shape[0])
+        if found.kept.all():
+            return [(part, gauge)]
+        self._add(0.0, lost=found.lost)
+        rows, cols = np.arange(len(part.rows)), np.arange(len(part.cols))
+        fewer = gauge.part(rows, cols, np.flatnonzero(found.kept))
+        kept = part.pairs[found.kept]
+        left = []
+        for inner in split(fewer.problem, used_pairs(fewer.problem, fewer.best)):
+            outer = Component(part.rows[inner.rows], part.cols[inner.cols], kept[inner.pairs])
+            if not self._solve_small(outer):
+                left.append((outer, fewer.part(*inner)))
+        return left
 
+    def _solve_subsets(self, part: Component) -> bool:
+        """Solve a part by the subset programme if that is affordable."""
+        if min(len(part.rows), len(part.cols)) > self.options.max_size:
+            return False
+        inside = self.problem.part(*part)
+        alone = {"row_unmatched": inside.row_alone, "col_unmatched": inside.col_alone}
+        arguments: dict[str, Any] = {"scores": inside.table(), **alone}
+        memory, seconds = cost_estimate(build_weights(**arguments).table)
+        if memory > _EXACT_BYTES or self.seconds + seconds > _EXACT_SECONDS:
+            return False
+        self.seconds += seconds
+        found = solve_exact(**arguments, max_size=MAX_LABELS)
+        result = self.result
+        result.pairs[part.pairs] = found.marginals[inside.rows, inside.cols]
+        result.rows[part.rows] = found.p_unmatched_rows
+        result.cols[part.cols] = found.p_unmatched_cols
+        self._put_draws(part, found.sample(len(result.draws), self.rng))
+        self._add(found.log_evidence)
+        return True
 
-def _all_alone(
-    problem: Candidates, parts: list[Component], best: np.ndarray, num_draws: int
-) -> LinearResult:
-    """Return the result of the parts without pairs, to which the other parts are added later."""
-    n, m = problem.shape
-    weights = [
-        problem.row_alone[part.rows].sum() + problem.col_alone[part.cols].sum()
-        for part in parts
-        if not len(part.pairs)
-    ]
-    return LinearResult(
-        pairs=np.zeros(len(problem.scores)),
-        rows=np.ones(n),
-        cols=np.ones(m),
-        mode=best,
-        log_evidence=float(sum(weights)),
-        draws=np.full((num_draws, n), -1),
-        exact_rows=np.ones(n, bool),
-        sampling_error=np.zeros(n),
-        disagreement=np.zeros(n),
-        belief_difference=np.zeros(n),
-        trust_in_beliefs=np.zeros(n),
-        num_steps=0,
-        finished=True,
-    )
+    def _frontier(self, part: Component, gauge: Gauge) -> bool:
+        """Solve a part by the frontier programme if it has few states."""
+        if not self.options.max_states:
+            return False
+        found = solve_frontier(
+            gauge,
+            num_draws=len(self.result.draws),
+            rng=self.rng,
+            largest_loss=_LARGEST_LOSS,
+            beam=self.options.max_states,
+        )
+        if found is None:
+            return False
+        result, inside = self.result, gauge.problem
+        result.pairs[part.pairs], result.rows[part.rows] = found.pairs, found.rows
+        used = np.bincount(inside.cols, found.pairs, inside.shape[1])
+        may = inside.col_alone > -np.inf
+        result.cols[part.cols] = np.where(may, np.clip(1.0 - used, 0.0, 1.0), 0.0)
+        self._put_draws(part, found.draws)
+        self._add(gauge.log_factor + found.log_total, lost=found.lost)
+        return True
 
+    def _sample(self, part: Component, gauge: Gauge) -> None:
+        """Sample what is left."""
+        options = self.options
+        found: Sampled = sample(
+            gauge,
+            num_chains=options.num_chains,
+            num_steps=options.num_steps,
+            num_draws=options.num_draws,
+            tolerance=options.tolerance,
+            seed=self.seed,
+            stop=self.stop,
+        )
+        result, rows = self.result, part.rows
+        result.pairs[part.pairs], result.rows[rows], result.cols[part.cols] = found.marginals
+        self._put_draws(part, found.draws)
+        result.exact_rows[rows] = False
+        result.sampling_error[rows] = found.sampling_error
+        result.disagreement[rows] = found.disagreement
+        result.belief_difference[rows] = found.belief_difference
+        result.trust_in_beliefs[rows] = found.trust_in_beliefs
+        self._add(gauge.log_factor + found.log_evidence)
+        self.result = self.result._replace(
+            log_evidence_se=found.log_evidence_se,
+            num_steps=found.num_steps,
+            undone=found.undone,
+            finished=found.finished,
+        )
 
-def _solve(
-    problem: Candidates, part: Component, result: LinearResult, rng: np.random.Generator
-) -> LinearResult:
-    """Add one part, solved exactly, to the result; its arrays are changed in place."""
-    inside = problem.part(*part)
-    found = solve_exact(**_arguments(inside), max_size=MAX_LABELS)
-    result.pairs[part.pairs] = found.marginals[inside.rows, inside.cols]
-    result.rows[part.rows] = found.p_unmatched_rows
-    result.cols[part.cols] = found.p_unmatched_cols
-    local = found.sample(len(result.draws), rng)
-    result.draws[:, part.rows] = np.append(part.cols, -1)[local]
-    return result._replace(log_evidence=result.log_evidence + found.log_evidence)
+    def _gauge(self, part: Component) -> Gauge:
+        inside = self.problem.part(*part)
+        best = np.where(self.best < 0, -1, np.searchsorted(part.cols, self.best))[part.rows]
+        return scale(inside, best)
 
+    def _put_draws(self, part: Component, local: np.ndarray) -> None:
+        self.result.draws[:, part.rows] = np.append(part.cols, -1)[local]
 
-def _sample(
-    problem: Candidates, part: Component, result: LinearResult, options: LinearOptions, seed: int
-) -> LinearResult:
-    """Add the part that is left to chains to the result; its arrays are changed in place."""
-    inside = problem.part(*part)
-    n, E = inside.shape[0], len(inside.scores)
-    beliefs = propagate(inside)
-    chains = run_chains(
-        inside,
-        beliefs.log_prices,
-        np.where(result.mode < 0, -1, np.searchsorted(part.cols, result.mode))[part.rows],
-        num_chains=options.num_chains,
-        num_steps=options.num_steps or max(_STEPS_PER_ROW * n, _FEWEST_STEPS),
-        num_draws=options.num_draws,
-        seed=seed,
-    )
-    mean, alone = chains.frequencies.mean(axis=0), np.bincount(inside.rows, beliefs.pairs, n)
-    believed = np.append(beliefs.pairs, np.clip(1.0 - alone, 0.0, 1.0))
-    trust = _trust_in_beliefs(inside, mean - believed, chains) if beliefs.converged else np.zeros(n)
-    by_choice = np.append(trust[inside.rows], trust)
-    combined = by_choice * believed + (1.0 - by_choice) * mean
-    of_cols = np.clip(1.0 - np.bincount(inside.cols, combined[:E], inside.shape[1]), 0.0, 1.0)
-    # Rounding must not leave unmatched what has to be matched.
-    rows = np.where(inside.row_alone > -np.inf, combined[E:], 0.0)
-    cols = np.where(inside.col_alone > -np.inf, of_cols, 0.0)
-    marginals = scale_to_marginals(inside, combined[:E], rows, cols)
-    result.pairs[part.pairs], result.rows[part.rows], result.cols[part.cols] = marginals
-    kept = np.linspace(0, len(chains.draws) - 1, len(result.draws)).round().astype(int)
-    result.draws[:, part.rows] = np.append(part.cols, -1)[chains.draws[kept]]
-    result.exact_rows[part.rows] = False
-
-    def by_row(values: np.ndarray) -> np.ndarray:
-        return 0.5 * (np.bincount(inside.rows, values[:E], n) + values[E:])
-
-    # The mean absolute value of a normal variate. If a chain gave up, the error is unknown.
-    error = by_row(np.sqrt(2 / np.pi) * chains.standard_errors) if chains.finished else np.ones(n)
-    result.sampling_error[part.rows] = np.sqrt(1.0 - trust) * error
-    if options.num_chains > 1:
-        half = options.num_chains // 2
-        first, second = chains.frequencies[:half], chains.frequencies[half:]
-        apart = np.abs(first.mean(axis=0) - second.mean(axis=0))
-        # By chance, hardly any of this many differences exceeds this many standard errors.
-        noise = np.sqrt(2 * np.log(E + n)) * 2 * chains.standard_errors
-        result.disagreement[part.rows] = by_row(np.maximum(apart - noise, 0.0))
-    result.belief_difference[part.rows] = by_row(np.abs(mean - believed))
-    result.trust_in_beliefs[part.rows] = trust
-    return result._replace(
-        log_evidence=result.log_evidence + log_bethe(inside, *marginals),
-        num_steps=chains.num_steps,
-        finished=chains.finished,
-    )
-
-
-def _trust_in_beliefs(
-    problem: Candidates, difference: np.ndarray, chains: ChainsResult
-) -> np.ndarray:
-    r"""Return (n,) the weight of belief propagation against chains, the same within each part.
-
-    With V the mean squared standard error of the frequencies and D the mean squared difference
-    between beliefs and frequencies, :math:`B = D - V` estimates the squared error of the beliefs.
-    The average with weight :math:`V / (V + B)` for the beliefs has the least squared error. B is
-    set to at least what an estimate from this many rows can resolve.
-    """
-    n, E = problem.shape[0], len(problem.scores)
-    label = np.zeros(n, int)
-    for k, part in enumerate(split(problem, np.ones(E, bool))):
-        label[part.rows] = k
-    of_choice = np.append(label[problem.rows], label)
-    V = np.bincount(of_choice, chains.standard_errors**2)
-    B = np.bincount(of_choice, difference**2) - V
-    weight = V / np.maximum(V + np.maximum(B, V * np.sqrt(2 / np.bincount(label))), _TINY)
-    return weight[label]
+    def _add(self, log_evidence: float, lost: float = 0.0) -> None:
+        self.result = self.result._replace(
+            log_evidence=self.result.log_evidence + log_evidence,
+            proven_error=self.result.proven_error + lost,
+        )

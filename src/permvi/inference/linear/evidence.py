@@ -1,0 +1,182 @@
+r"""The log evidence with a standard error, and independent starts, by chains of falling fugacity.
+
+With fugacity :math:`\lambda` all rows and columns may stay alone at weights :math:`r_i + \lambda`
+and :math:`c_j + \lambda`, in the gauge of `permvi.inference.linear.gauge`. Then
+
+.. math:: \frac{d \log Z_\lambda}{d \log \lambda} =
+          E_\lambda \Big[ \sum_{k \text{ alone}} \frac{\lambda}{x_k + \lambda} \Big],
+
+where x is :math:`r_i` or :math:`c_j`. For large fugacities belief propagation is exact, and for all
+of them its free energy has its own derivative of the same form. So with :math:`Z^B` of Bethe
+
+.. math:: \log Z_{\lambda_1} = \log Z^B_{\lambda_1}
+          - \int_{\log \lambda_1}^{\log \lambda_0} (E_\lambda - E^B_\lambda) \, d \log \lambda.
+
+Chains at Gauss-Legendre nodes between a large :math:`\lambda_0` and a small :math:`\lambda_1`
+give the integrand, and the last step is
+
+.. math:: Z / Z_{\lambda_1} = E_{\lambda_1} \Big[ \prod_{k \text{ alone}} x_k / (x_k + \lambda_1)
+          \Big].
+
+Chains begin with nothing matched, so their ends are independent of each other and of any search.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from permvi.inference.linear.beliefs import Beliefs, log_bethe, propagate
+from permvi.inference.linear.chains import EMPTY, State, Stop, Walk
+from permvi.inference.linear.gauge import Gauge
+
+_HIGHEST = 4.0
+_NUM_NODES = 20
+# Expected numbers of items alone, beyond those without fugacity, at the lowest fugacity.
+_FEW_ALONE = 0.7
+_NUM_BATCHES = 10
+_WARM_UP = 0.25
+# How often to look for a matching without items alone that have to be matched.
+_MAX_TRIES = 2000
+
+
+class Ladder(NamedTuple):
+    """Fugacities, and what belief propagation says about them.
+
+    Attributes:
+        fugacities: (K+1,) decreasing: K nodes, then the lowest fugacity.
+        weights: (K,) quadrature weights.
+        expected: (K,) the derivative by belief propagation.
+        log_bethe: Minus the free energy at the lowest fugacity.
+    """
+
+    fugacities: np.ndarray
+    weights: np.ndarray
+    expected: np.ndarray
+    log_bethe: float
+
+
+def _derivative(
+    gauge: Gauge, fugacity: float, rows: np.ndarray, cols: np.ndarray
+) -> float:
+    """Return the derivative given (n,) and (m,) probabilities or indicators of being alone."""
+    return float(
+        rows @ (fugacity / (gauge.row_alone + fugacity))
+        + cols @ (fugacity / (gauge.col_alone + fugacity))
+    )
+
+
+def build_ladder(gauge: Gauge) -> Ladder:
+    """Find the lowest fugacity by belief propagation, then propagate at all nodes."""
+
+    def beliefs(fugacity: float, start: Beliefs | None) -> Beliefs:
+        alone = gauge.row_alone + fugacity, gauge.col_alone + fugacity
+        return propagate(gauge, *alone, None if start is None else start.messages)
+
+    highest = np.log(_HIGHEST)
+    found = beliefs(_HIGHEST, None)
+    lowest, number = highest, _derivative(gauge, _HIGHEST, found.rows, found.cols)
+    while number > _FEW_ALONE and lowest > -60.0:
+        lowest -= 1.0
+        found = beliefs(np.exp(lowest), found)
+        number = _derivative(gauge, np.exp(lowest), found.rows, found.cols)
+    at_lowest = np.exp(lowest)
+    bethe = log_bethe(
+        np.log(np.maximum(gauge.weights, np.finfo(float).tiny)),
+        (np.log(gauge.row_alone + at_lowest), np.log(gauge.col_alone + at_lowest)),
+        found.pairs,
+        found.rows,
+        found.cols,
+    )
+    nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
+    half = 0.5 * (highest - lowest)
+    # From high to low.
+    fugacities = np.exp(lowest + half * (1.0 - nodes))
+    expected, now = np.empty(_NUM_NODES), None
+    for k, fugacity in enumerate(fugacities):
+        now = beliefs(fugacity, now)
+        expected[k] = _derivative(gauge, fugacity, now.rows, now.cols)
+    return Ladder(np.append(fugacities, at_lowest), half * weights, expected, bethe)
+
+
+class Descent(NamedTuple):
+    """A chain that went down the ladder.
+
+    Attributes:
+        means: (K, batches) derivatives at the nodes.
+        ratios: (batches,) estimates of Z over that at the lowest fugacity.
+        start: The state at the end, in which all that have to be matched are, or None.
+    """
+
+    means: np.ndarray
+    ratios: np.ndarray
+    start: State | None
+
+
+def descend(
+    walk: Walk, ladder: Ladder, rng: np.random.Generator, num_steps: int, stopped: Stop
+) -> Descent | None:
+    """Run a chain from high to low fugacities, or return None if it is told to stop."""
+    gauge = walk.gauge
+    n = gauge.problem.shape[0]
+    state = walk.start(np.full(n, -1), rng)
+    count = len(ladder.fugacities)
+    means = np.empty((count, _NUM_BATCHES))
+    per_level = num_steps / count
+    for k, fugacity in enumerate(ladder.fugacities):
+        rates = walk.at(fugacity)
+        share, cost = walk.pace(state, rates)
+        # About one look at the chain for every step of a row.
+        worms = max(1, int(n / cost))
+        looks = max(1, int(per_level / (worms * cost) / (_NUM_BATCHES * (1.0 + _WARM_UP))))
+        last = k == count - 1
+        for batch in range(-1, _NUM_BATCHES):
+            number = looks if batch >= 0 else max(1, int(_WARM_UP * looks * _NUM_BATCHES))
+            total, ratio, steps = walk.watch(state, rates, share, worms, number, fugacity)
+            if stopped(steps):
+                return None
+            means[k, batch] = ratio if last else total
+    return Descent(means[:-1], means[-1], _settle(walk, state, ladder.fugacities[-1]))
+
+
+def _settle(walk: Walk, state: State, fugacity: float) -> State | None:
+    """Run on until all that have to be matched are, or give up."""
+    gauge = walk.gauge
+    rates = walk.at(fugacity)
+    share, cost = walk.pace(state, rates)
+    worms = max(1, int(gauge.problem.shape[0] / cost))
+    for _ in range(_MAX_TRIES):
+        if (gauge.row_alone[state.choice >= len(gauge.weights)] > 0).all() and (
+            gauge.col_alone[state.holder < 0] > 0
+        ).all():
+            return state
+        walk.worms(state, rates, share, worms, EMPTY)
+    return None
+
+
+def log_evidence(ladder: Ladder, descents: list[Descent]) -> tuple[float, float]:
+    """Return log Z' and its standard error from independent descents.
+
+    The error of each node comes from all batches of all descents, or from the descents themselves
+    where that is larger on the whole.
+    """
+    means = np.stack([d.means.mean(axis=1) for d in descents])
+    integral = ladder.weights @ (means.mean(axis=0) - ladder.expected)
+    ratios = np.stack([d.ratios for d in descents])
+    ratio = ratios.mean()
+    if ratio == 0.0:
+        return -np.inf, np.inf
+    value = ladder.log_bethe - integral + np.log(ratio)
+    num = len(descents)
+
+    def variance(of_batches: np.ndarray) -> np.ndarray:
+        """Return the variance of the mean over chains of (chains, ..., batches)."""
+        batches = of_batches.shape[-1]
+        within = of_batches.var(axis=-1, ddof=1).mean(axis=0) / (num * batches)
+        if num == 1:
+            return within
+        between = of_batches.mean(axis=-1).var(axis=0, ddof=1) / num
+        return np.stack([within, between])
+
+    parts = variance(np.stack([d.means for d in descents])) @ ladder.weights**2
+    total = parts + variance(ratios) / ratio**2
+    return float(value), float(np.sqrt(np.max(total)))

@@ -1,0 +1,300 @@
+"""Marginals of a problem that is too large for exact programmes, from chains and beliefs."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from permvi._threads import pool as threads
+from permvi.inference.linear.beliefs import Beliefs, propagate, scale_to_marginals
+from permvi.inference.linear.chains import Round, State, Stop, Walk, run_round
+from permvi.inference.linear.evidence import Descent, build_ladder, descend, log_evidence
+from permvi.inference.linear.gauge import Gauge
+from permvi.problem.candidates import Candidates, best_matching, split
+
+# The standard error of a chain comes from the means of this many batches in each round.
+_NUM_BATCHES = 20
+# Steps of the first round of all chains; every further round is as long as all before it.
+_FIRST_ROUND = 2_000_000
+# The most steps by default: for each row, and at least.
+_STEPS_PER_ROW = 50_000
+_FEWEST_STEPS = 24_000_000
+_MOST_STEPS = 1_000_000_000
+# The share of the steps that estimates the evidence, and the most steps for that.
+_EVIDENCE_SHARE = 0.25
+_WARM_UP = 0.1
+# Belief for each row in the pairs that chains do without.
+_IMPLAUSIBLE = 1e-6
+_TINY = 1e-300
+
+
+class Sampled(NamedTuple):
+    """The result; see `LinearResult`.
+
+    ``marginals`` are those of pairs (E,), unmatched rows (n,) and unused columns (m,), and
+    ``log_evidence`` is that of the gauge.
+    """
+
+    marginals: tuple[np.ndarray, np.ndarray, np.ndarray]
+    draws: np.ndarray
+    log_evidence: float
+    log_evidence_se: float
+    sampling_error: np.ndarray
+    disagreement: np.ndarray
+    belief_difference: np.ndarray
+    trust_in_beliefs: np.ndarray
+    num_steps: int
+    undone: float
+    finished: bool
+
+
+def sample(
+    gauge: Gauge,
+    *,
+    num_chains: int,
+    num_steps: int | None,
+    num_draws: int,
+    tolerance: float,
+    seed: int,
+    stop: Stop,
+) -> Sampled:
+    """Run chains in rounds until their sampling error is below ``tolerance`` or steps run out.
+
+    One chain begins at the best matching, one at the best matching that shares as few pairs with
+    it as possible, and the others where descents from the empty matching end.
+    """
+    problem, (n, m) = gauge.problem, gauge.problem.shape
+    beliefs = propagate(gauge, gauge.row_alone, gauge.col_alone)
+    kept = _plausible(gauge, beliefs)
+    if len(kept) < len(problem.scores):
+        gauge = gauge.part(np.arange(n), np.arange(m), kept).polished()
+        beliefs = propagate(gauge, gauge.row_alone, gauge.col_alone)
+    limit = num_steps or min(max(_STEPS_PER_ROW * n, _FEWEST_STEPS), _MOST_STEPS)
+    first = min(_FIRST_ROUND if num_steps is None else num_steps, limit)
+    of_evidence = max(int(_EVIDENCE_SHARE * min(limit, _FEWEST_STEPS)), 1)
+    stop.plan(limit + of_evidence)
+    walk, rngs = Walk(gauge), _generators(seed, 2 * num_chains)
+    ladder = build_ladder(gauge)
+    with threads(num_chains) as pool:
+        descents = _gather(
+            pool.map(
+                lambda rng: descend(walk, ladder, rng, of_evidence // num_chains, stop),
+                rngs[:num_chains],
+            )
+        )
+        chains = _starts(walk, descents, rngs[num_chains:])
+        tally = _Tally(walk, beliefs, num_chains)
+        done, ahead = 0, first
+        while ahead and not stop.asked:
+            steps = ahead // num_chains
+            per_batch = max(1, -(-num_draws // (num_chains * _NUM_BATCHES)))
+            if not done:
+                _warm_up(walk, chains, int(_WARM_UP * steps), pool, stop)
+            rounds = _gather(
+                pool.map(
+                    lambda state, steps=steps: run_round(
+                        walk, state, num_steps=steps, num_batches=_NUM_BATCHES,
+                        draws_per_batch=per_batch, stopped=stop,
+                    ),
+                    chains,
+                )
+            )  # fmt: skip
+            if len(rounds) < num_chains:
+                break
+            tally.add(rounds, ahead)
+            done += ahead
+            ahead = min(done, limit - done)
+            if num_steps is None and tally.error().mean() <= tolerance:
+                break
+    value, error = log_evidence(ladder, descents) if descents else (np.nan, np.inf)
+    finished = not stop.asked and len(descents) == num_chains
+    found = tally.result(num_draws, value, error, chains, finished=finished)
+    pairs = np.zeros(len(problem.scores))
+    pairs[kept] = found.marginals[0]
+    return found._replace(marginals=(pairs, *found.marginals[1:]))
+
+
+def _plausible(gauge: Gauge, beliefs: Beliefs) -> np.ndarray:
+    """Return the pairs that chains need to know: the others have hardly any belief all together.
+
+    This is an estimate, far below the sampling error, and not a proof.
+    """
+    E = len(gauge.weights)
+    if not beliefs.converged:
+        return np.arange(E)
+    order = np.argsort(beliefs.pairs, kind="stable")
+    few = np.cumsum(beliefs.pairs[order]) <= _IMPLAUSIBLE * gauge.problem.shape[0]
+    dropped = np.zeros(E, bool)
+    dropped[order[few]] = True
+    dropped[gauge.problem.pairs_of(gauge.best)[gauge.best >= 0]] = False
+    return np.flatnonzero(~dropped)
+
+
+def _generators(seed: int, num: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(source) for source in np.random.SeedSequence(seed).spawn(num)]
+
+
+def _gather(results: Any) -> list[Any]:
+    """Return the results that are there; a chain that was told to stop has none."""
+    return [result for result in results if result is not None]
+
+
+def _warm_up(
+    walk: Walk, chains: list[State], num_steps: int, pool: ThreadPoolExecutor, stop: Stop
+) -> None:
+    """Let chains forget where they began."""
+    for _ in pool.map(
+        lambda state: run_round(
+            walk, state, num_steps=num_steps, num_batches=1, draws_per_batch=10, stopped=stop
+        ),
+        chains,
+    ):
+        pass
+
+
+def _starts(
+    walk: Walk, descents: list[Descent], rngs: list[np.random.Generator]
+) -> list[State]:
+    """Return the chains where they begin."""
+    gauge = walk.gauge
+    ends = [walk.matching(d.start) for d in descents if d.start is not None]
+    starts = [gauge.best, far_matching(gauge.problem, gauge.best), *ends[::-1]]
+    starts += [gauge.best] * len(rngs)
+    return [walk.start(perm, rng) for perm, rng in zip(starts, rngs, strict=False)]
+
+
+def far_matching(problem: Candidates, best: np.ndarray) -> np.ndarray:
+    """Return the best matching (n,) among those that share the fewest pairs with ``best``."""
+    finite = (problem.scores, *(a[a > -np.inf] for a in (problem.row_alone, problem.col_alone)))
+    spread = sum(float(np.ptp(array)) for array in finite if len(array))
+    penalty = (1.0 + spread) * (1 + sum(problem.shape))
+    pairs = problem.pairs_of(best)
+    scores, rows = problem.scores.copy(), problem.row_alone.copy()
+    scores[pairs[best >= 0]] -= penalty
+    rows[best < 0] -= penalty
+    return best_matching(
+        Candidates(problem.rows, problem.cols, scores, rows, problem.col_alone)
+    )
+
+
+class _Tally:
+    """The estimates from all rounds so far, combined with belief propagation."""
+
+    def __init__(self, walk: Walk, beliefs: Beliefs, num_chains: int) -> None:
+        self._problem = walk.gauge.problem
+        self._num_chains = num_chains
+        n, E = self._problem.shape[0], len(self._problem.scores)
+        self._believed = np.append(beliefs.pairs, beliefs.rows)
+        self._converged = beliefs.converged
+        self._means = np.zeros((num_chains, E + n))
+        self._variance = np.zeros(E + n)
+        self._steps = 0
+        self._draws: list[np.ndarray] = []
+
+    def add(self, rounds: list[Round], steps: int) -> None:
+        """Add a round of all chains."""
+        share = steps / (self._steps + steps)
+        means = np.stack([r.mean for r in rounds])
+        self._means += share * (means - self._means)
+        count = len(rounds) * (_NUM_BATCHES - 1) * len(rounds) * _NUM_BATCHES
+        variance = sum(r.squares for r in rounds) / count
+        self._variance = (1.0 - share) ** 2 * self._variance + share**2 * variance
+        self._steps += steps
+        self._draws.append(np.concatenate([r.draws for r in rounds]))
+
+    def _spread(self) -> np.ndarray:
+        """Return (E + n,) variances of the mean of all chains.
+
+        They come from batches. If chains differ more than their batches say, on the whole, the
+        variances are scaled up accordingly.
+        """
+        if self._num_chains == 1:
+            return self._variance
+        between = self._means.var(axis=0, ddof=1).sum() / self._num_chains
+        return self._variance * max(1.0, between / max(self._variance.sum(), _TINY))
+
+    def _by_row(self, values: np.ndarray) -> np.ndarray:
+        n, E = self._problem.shape[0], len(self._problem.scores)
+        return 0.5 * (np.bincount(self._problem.rows, values[:E], n) + values[E:])
+
+    def error(self) -> np.ndarray:
+        """Return (n,) the expected total variation of each row."""
+        if not self._steps:
+            return np.ones(self._problem.shape[0])
+        trust = self._trust()
+        # The mean absolute value of a normal variate.
+        return np.sqrt(1.0 - trust) * self._by_row(np.sqrt(2 / np.pi * self._spread()))
+
+    def _trust(self) -> np.ndarray:
+        r"""Return (n,) the weight of beliefs against chains, the same within each part.
+
+        With V the mean squared standard error of the frequencies and D the mean squared difference
+        between beliefs and frequencies, :math:`B = D - V` estimates the squared error of the
+        beliefs. The average with weight :math:`V / (V + B)` for the beliefs has the least squared
+        error. B is set to at least what an estimate from this many rows can resolve.
+        """
+        problem = self._problem
+        n, E = problem.shape[0], len(problem.scores)
+        if not self._converged:
+            return np.zeros(n)
+        if not self._steps:
+            return np.ones(n)
+        label = np.zeros(n, int)
+        for k, part in enumerate(split(problem, np.ones(E, bool))):
+            label[part.rows] = k
+        of_choice = np.append(label[problem.rows], label)
+        V = np.bincount(of_choice, self._spread())
+        B = np.bincount(of_choice, (self._means.mean(axis=0) - self._believed) ** 2) - V
+        weight = V / np.maximum(V + np.maximum(B, V * np.sqrt(2 / np.bincount(label))), _TINY)
+        return weight[label]
+
+    def result(
+        self,
+        num_draws: int,
+        value: float,
+        value_error: float,
+        chains: list[State],
+        *,
+        finished: bool,
+    ) -> Sampled:
+        """Return the combined answer."""
+        problem = self._problem
+        n, E = problem.shape[0], len(problem.scores)
+        trust = self._trust()
+        mean = self._means.mean(axis=0)
+        by_choice = np.append(trust[problem.rows], trust)
+        combined = by_choice * self._believed + (1.0 - by_choice) * mean
+        of_cols = np.clip(1.0 - np.bincount(problem.cols, combined[:E], problem.shape[1]), 0.0, 1.0)
+        # Rounding must not leave unmatched what has to be matched.
+        rows = np.where(problem.row_alone > -np.inf, combined[E:], 0.0)
+        cols = np.where(problem.col_alone > -np.inf, of_cols, 0.0)
+        marginals = scale_to_marginals(problem, combined[:E], rows, cols)
+        disagreement = np.zeros(n)
+        if self._num_chains > 1 and self._steps:
+            half = self._num_chains // 2
+            apart = np.abs(self._means[:half].mean(axis=0) - self._means[half:].mean(axis=0))
+            # By chance, hardly any of this many differences exceeds this many standard errors.
+            noise = np.sqrt(2 * np.log(E + n)) * 2 * np.sqrt(self._variance)
+            disagreement = self._by_row(np.maximum(apart - noise, 0.0))
+        draws = np.concatenate(self._draws) if self._draws else np.zeros((0, n), int)
+        if not len(draws):
+            draws = np.stack([_matching(problem, chain) for chain in chains])
+        kept = np.linspace(0, len(draws) - 1, num_draws).round().astype(int)
+        worms = sum(chain.num_worms for chain in chains)
+        return Sampled(
+            marginals,
+            draws[kept],
+            value,
+            value_error,
+            self.error(),
+            disagreement,
+            self._by_row(np.abs(mean - self._believed)) if self._steps else np.zeros(n),
+            trust,
+            sum(chain.num_steps for chain in chains),
+            sum(chain.num_undone for chain in chains) / max(worms, 1),
+            finished and bool(self._steps),
+        )
+
+
+def _matching(problem: Candidates, chain: State) -> np.ndarray:
+    return np.append(problem.cols, np.full(problem.shape[0], -1))[chain.choice]
