@@ -9,7 +9,7 @@ from permvi.problem.prepare import Prepared
 
 # The cost of a draw of a row-by-row family grows with the cube of the number of rows.
 _MAX_SEQUENTIAL = 64
-# Beyond this size, even splitting a table into blocks is slow.
+# Beyond this size, linear tables are not even looked at for small blocks.
 _MAX_EXACT = 500
 
 
@@ -23,22 +23,20 @@ class Choice(NamedTuple):
 def choose(prepared: Prepared) -> Choice:
     """Choose the method for a model.
 
-    The first that applies: "linear" if there are more than 500 items and most pairs are forbidden;
-    "exact" if it takes seconds; the model's own ``auto_method``; "linear" if most pairs are
-    forbidden; "rounding" for other latents; "sequential" up to 64 items; "rounding"; or "mcmc" if
-    the density is not known between permutations or items may stay unmatched. Raise ``ValueError``
-    if no method supports the model.
+    The first that applies: "exact" if it takes seconds; the model's own ``auto_method``; "linear"
+    for linear scores; "rounding" for other latents; "sequential" up to 64 items; "rounding"; or
+    "mcmc" if the density is not known between permutations or items may stay unmatched. Raise
+    ``ValueError`` if no method supports the model.
     """
     problem = prepared.problem
-    few_candidates = linear.suits(prepared)
-    if few_candidates and max(problem.shape) > _MAX_EXACT:
-        return Choice("linear", {})
-    if exact.affordable(prepared):
+    is_linear = linear.suits(prepared)
+    # Splitting a large table into blocks is slow, and "linear" solves small blocks exactly, too.
+    if not (is_linear and max(problem.shape) > _MAX_EXACT) and exact.affordable(prepared):
         return Choice("exact", {})
     suggested = getattr(prepared.model, "auto_method", None)
     if suggested is not None:
         return Choice(*suggested)
-    if few_candidates:
+    if is_linear:
         return Choice("linear", {})
     relaxed = problem.log_density is not None
     if problem.latents:

@@ -34,7 +34,7 @@ class ExactLaw:
         col_unmatched: ArrayLike | None = None,
         *,
         method: Method = "auto",
-        max_size: int = 22,
+        max_size: int = 24,
     ) -> None:
         given = {"scores": scores, "mask": mask, "known": known}
         given |= {"row_unmatched": row_unmatched, "col_unmatched": col_unmatched}

@@ -16,7 +16,7 @@ from permvi.inference.exact import quadrature
 from permvi.inference.exact.blocks import decompose
 from permvi.inference.exact.enumeration import MAX_MATCHINGS, count_bound, list_matchings
 from permvi.inference.exact.laws import ExactLaw, TabularLaw
-from permvi.inference.exact.subset_dp import cost_estimate
+from permvi.inference.exact.subset_dp import MAX_LABELS, cost_estimate
 from permvi.inference.method import Context, Method, MethodInfo
 from permvi.posterior import DrawsLaw, Posterior, diagnose
 from permvi.problem.evaluation import log_densities
@@ -25,9 +25,9 @@ from permvi.problem.problem import Problem
 from permvi.problem.sites import Layout
 from permvi.problem.unmatched import LogWeights, grounded, tables_by_site
 
-_MAX_SIZE = 22
+_MAX_SIZE = MAX_LABELS
 # What method "auto" may spend on an exact solution.
-_AFFORDABLE_SECONDS = 10.0
+_AFFORDABLE_SECONDS = 3.0
 _AFFORDABLE_BYTES = 2**30
 _AFFORDABLE_CALLS = 50_000
 # Integrating out a latent variable solves the problem for about this many of its values.
@@ -199,7 +199,7 @@ METHODS = {
     "exact": Method(
         MethodInfo(
             name="exact",
-            needs="linear scores (blocks up to 22 items), or any density up to 9 items",
+            needs="linear scores (blocks up to 24 items), or any density up to 9 items",
             gives="everything, exactly",
             masks=True,
             partial=True,

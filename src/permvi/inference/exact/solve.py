@@ -73,7 +73,7 @@ def solve_exact(
     row_unmatched: ArrayLike | None = None,
     col_unmatched: ArrayLike | None = None,
     method: Method = "auto",
-    max_size: int = 22,
+    max_size: int = 24,
 ) -> ExactResult:
     """Return the exact posterior over matchings whose log density is linear.
 

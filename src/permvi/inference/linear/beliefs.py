@@ -33,14 +33,14 @@ class Beliefs(NamedTuple):
         pairs: (E,) beliefs in the pairs.
         rows: (n,) beliefs in unmatched rows.
         cols: (m,) beliefs in unused columns.
-        messages: The messages u and v, each (E,), from which a similar problem may start.
+        messages: (E,) the messages u, from which a similar problem may start.
         converged: Whether the beliefs converged.
     """
 
     pairs: np.ndarray
     rows: np.ndarray
     cols: np.ndarray
-    messages: tuple[np.ndarray, np.ndarray]
+    messages: np.ndarray
     converged: bool
 
 
@@ -48,35 +48,22 @@ def propagate(
     gauge: Gauge,
     row_alone: np.ndarray,
     col_alone: np.ndarray,
-    messages: tuple[np.ndarray, np.ndarray] | None = None,
+    messages: np.ndarray | None = None,
+    tolerance: float = _TOLERANCE,
 ) -> Beliefs:
     """Pass messages between rows and columns until the beliefs converge.
 
-    The weights of staying alone, (n,) and (m,), replace those of the gauge. ``messages`` are where
-    to start, changed in place.
+    The weights of staying alone, (n,) and (m,), replace those of the gauge. ``messages``, (E,), are
+    where to start.
     """
     # Imported here because it loads numba.
-    from permvi.inference.linear.worm_kernels import update_messages
+    from permvi.inference.linear import worm_kernels as kernels
 
-    problem, w = gauge.problem, gauge.weights
-    E = len(w)
-    u, v = (np.ones(E), np.ones(E)) if messages is None else messages
-    of_rows = (problem.row_ends, np.arange(E), row_alone, w)
-    of_cols = (problem.col_ends, problem.by_col, col_alone, w)
-    pairs, converged = np.zeros(E), False
-    for _ in range(_MAX_STEPS):
-        update_messages(*of_rows, v, u, _DAMPING)
-        update_messages(*of_cols, u, v, _DAMPING)
-        odds = w * u * v
-        before, pairs = pairs, odds / (1.0 + odds)
-        converged = bool(np.abs(pairs - before).max(initial=0.0) <= _TOLERANCE)
-        if converged:
-            break
-    alone = []
-    for mine, index, incoming in ((row_alone, problem.rows, v), (col_alone, problem.cols, u)):
-        total = mine + np.bincount(index, w * incoming, len(mine))
-        alone.append(mine / np.maximum(total, np.finfo(float).tiny))
-    return Beliefs(pairs, *alone, (u, v), converged)
+    problem = gauge.problem
+    u = np.ones(len(gauge.weights)) if messages is None else messages.copy()
+    arrays = problem.row_ends, problem.cols, gauge.weights, row_alone, col_alone, u
+    converged = kernels.belief_steps(*arrays, _DAMPING, _MAX_STEPS, tolerance)
+    return Beliefs(*kernels.beliefs(*arrays), u, converged)
 
 
 def log_bethe(

@@ -52,10 +52,10 @@ class Walk:
         self.gauge = gauge
         problem = gauge.problem
         n, m = problem.shape
-        tables = alias_tables(problem.row_ends, gauge.weights)
-        self._pairs = (problem.row_ends, problem.cols, gauge.weights, *tables)
+        table = alias_tables(problem.row_ends, problem.cols, gauge.weights)
+        self._pairs = (problem.row_ends, gauge.weights, table)
         self._sums = np.bincount(problem.rows, gauge.weights, n)
-        self.max_length = min(max(_LONGEST, _LONGEST_PER_ITEM * (n + m)), _MOST_STEPS)
+        self._max_length = min(max(_LONGEST, _LONGEST_PER_ITEM * (n + m)), _MOST_STEPS)
 
     def at(self, fugacity: float) -> "Rates":
         """Return the weights of staying alone, and the rates of open worms."""
@@ -77,9 +77,9 @@ class Walk:
             share,
             state.choice,
             state.holder,
+            state.journal,
             counts,
             num_worms,
-            self.max_length,
             state.rng,
         )
         state.num_steps += steps
@@ -110,11 +110,11 @@ class Walk:
             share,
             state.choice,
             state.holder,
+            state.journal,
             fugacity / (gauge.row_alone + fugacity),
             fugacity / (gauge.col_alone + fugacity),
             num_looks,
             num_worms,
-            self.max_length,
             state.rng,
         )
 
@@ -138,7 +138,9 @@ class Walk:
         holder = np.full(m, -1)
         holder[perm[perm >= 0]] = np.flatnonzero(perm >= 0)
         alone = len(problem.scores) + np.arange(n)
-        return State(np.where(perm < 0, alone, problem.pairs_of(perm)), holder, rng)
+        journal = np.empty((self._max_length, 2), np.int64)
+        choice = np.where(perm < 0, alone, problem.pairs_of(perm))
+        return State(choice, holder, journal, rng)
 
     def matching(self, state: "State") -> np.ndarray:
         """Return the matching (n,) of a chain, -1 for unmatched rows."""
@@ -166,12 +168,19 @@ class State:
     Attributes:
         choice: (n,) the pair of each row, E + i if it is unmatched.
         holder: (m,) the row of each column, -1 if it is unused.
+        journal: (L, 2) room for the steps of a worm.
         rng: The source of randomness.
         num_steps, num_worms, num_undone: What the chain has done so far.
     """
 
-    def __init__(self, choice: np.ndarray, holder: np.ndarray, rng: np.random.Generator) -> None:
-        self.choice, self.holder, self.rng = choice, holder, rng
+    def __init__(
+        self,
+        choice: np.ndarray,
+        holder: np.ndarray,
+        journal: np.ndarray,
+        rng: np.random.Generator,
+    ) -> None:
+        self.choice, self.holder, self.journal, self.rng = choice, holder, journal, rng
         self.num_steps = self.num_worms = self.num_undone = 0
 
 

@@ -34,6 +34,7 @@ _NUM_NODES = 20
 # Expected numbers of items alone, beyond those without fugacity, at the lowest fugacity.
 _FEW_ALONE = 0.7
 _NUM_BATCHES = 10
+_TOLERANCE = 1e-6
 _WARM_UP = 0.25
 # How often to look for a matching without items alone that have to be matched.
 _MAX_TRIES = 2000
@@ -70,7 +71,8 @@ def build_ladder(gauge: Gauge) -> Ladder:
 
     def beliefs(fugacity: float, start: Beliefs | None) -> Beliefs:
         alone = gauge.row_alone + fugacity, gauge.col_alone + fugacity
-        return propagate(gauge, *alone, None if start is None else start.messages)
+        messages = None if start is None else start.messages
+        return propagate(gauge, *alone, messages, _TOLERANCE)
 
     highest = np.log(_HIGHEST)
     found = beliefs(_HIGHEST, None)

@@ -23,7 +23,7 @@ _MOST_STEPS = 1_000_000_000
 # The share of the steps that estimates the evidence, and the most steps for that.
 _EVIDENCE_SHARE = 0.25
 _WARM_UP = 0.1
-# Belief for each row in the pairs that chains do without.
+# The scaled weight for each row of the pairs that chains do without.
 _IMPLAUSIBLE = 1e-6
 _TINY = 1e-300
 
@@ -31,8 +31,7 @@ _TINY = 1e-300
 class Sampled(NamedTuple):
     """The result; see `LinearResult`.
 
-    ``marginals`` are those of pairs (E,), unmatched rows (n,) and unused columns (m,), and
-    ``log_evidence`` is that of the gauge.
+    ``marginals`` are those of pairs (E,), unmatched rows (n,) and unused columns (m,).
     """
 
     marginals: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -64,11 +63,10 @@ def sample(
     it as possible, and the others where descents from the empty matching end.
     """
     problem, (n, m) = gauge.problem, gauge.problem.shape
-    beliefs = propagate(gauge, gauge.row_alone, gauge.col_alone)
-    kept = _plausible(gauge, beliefs)
+    kept = _plausible(gauge)
     if len(kept) < len(problem.scores):
         gauge = gauge.part(np.arange(n), np.arange(m), kept).polished()
-        beliefs = propagate(gauge, gauge.row_alone, gauge.col_alone)
+    beliefs = propagate(gauge, gauge.row_alone, gauge.col_alone)
     limit = num_steps or min(max(_STEPS_PER_ROW * n, _FEWEST_STEPS), _MOST_STEPS)
     first = min(_FIRST_ROUND if num_steps is None else num_steps, limit)
     of_evidence = max(int(_EVIDENCE_SHARE * min(limit, _FEWEST_STEPS)), 1)
@@ -108,23 +106,23 @@ def sample(
                 break
     value, error = log_evidence(ladder, descents) if descents else (np.nan, np.inf)
     finished = not stop.asked and len(descents) == num_chains
-    found = tally.result(num_draws, value, error, chains, finished=finished)
+    found = tally.result(
+        num_draws, gauge.log_factor + value, error, chains, finished=finished
+    )
     pairs = np.zeros(len(problem.scores))
     pairs[kept] = found.marginals[0]
     return found._replace(marginals=(pairs, *found.marginals[1:]))
 
 
-def _plausible(gauge: Gauge, beliefs: Beliefs) -> np.ndarray:
-    """Return the pairs that chains need to know: the others have hardly any belief all together.
+def _plausible(gauge: Gauge) -> np.ndarray:
+    """Return the pairs that chains need to know: the others weigh hardly anything all together.
 
-    This is an estimate, far below the sampling error, and not a proof.
+    This is an estimate, far below the sampling error, and not a proof. Scaled weights serve for it,
+    since belief propagation may be certain where the posterior has modes that lie far apart.
     """
-    E = len(gauge.weights)
-    if not beliefs.converged:
-        return np.arange(E)
-    order = np.argsort(beliefs.pairs, kind="stable")
-    few = np.cumsum(beliefs.pairs[order]) <= _IMPLAUSIBLE * gauge.problem.shape[0]
-    dropped = np.zeros(E, bool)
+    order = np.argsort(gauge.weights, kind="stable")
+    few = np.cumsum(gauge.weights[order]) <= _IMPLAUSIBLE * gauge.problem.shape[0]
+    dropped = np.zeros(len(order), bool)
     dropped[order[few]] = True
     dropped[gauge.problem.pairs_of(gauge.best)[gauge.best >= 0]] = False
     return np.flatnonzero(~dropped)
@@ -190,6 +188,9 @@ class _Tally:
         self._variance = np.zeros(E + n)
         self._steps = 0
         self._draws: list[np.ndarray] = []
+        self._label = np.zeros(n, int)
+        for k, part in enumerate(split(self._problem, np.ones(E, bool))):
+            self._label[part.rows] = k
 
     def add(self, rounds: list[Round], steps: int) -> None:
         """Add a round of all chains."""
@@ -234,14 +235,12 @@ class _Tally:
         error. B is set to at least what an estimate from this many rows can resolve.
         """
         problem = self._problem
-        n, E = problem.shape[0], len(problem.scores)
+        n = problem.shape[0]
         if not self._converged:
             return np.zeros(n)
         if not self._steps:
             return np.ones(n)
-        label = np.zeros(n, int)
-        for k, part in enumerate(split(problem, np.ones(E, bool))):
-            label[part.rows] = k
+        label = self._label
         of_choice = np.append(label[problem.rows], label)
         V = np.bincount(of_choice, self._spread())
         B = np.bincount(of_choice, (self._means.mean(axis=0) - self._believed) ** 2) - V

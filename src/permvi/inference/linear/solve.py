@@ -262,7 +262,7 @@ class _Solver:
         result.disagreement[rows] = found.disagreement
         result.belief_difference[rows] = found.belief_difference
         result.trust_in_beliefs[rows] = found.trust_in_beliefs
-        self._add(gauge.log_factor + found.log_evidence)
+        self._add(found.log_evidence)
         self.result = self.result._replace(
             log_evidence_se=found.log_evidence_se,
             num_steps=found.num_steps,
