@@ -49,7 +49,7 @@ def propagate(
     row_alone: np.ndarray,
     col_alone: np.ndarray,
     messages: np.ndarray | None = None,
-    tolerance: float = _TOLERANCE,
+    max_steps: int = _MAX_STEPS,
 ) -> Beliefs:
     """Pass messages between rows and columns until the beliefs converge.
 
@@ -62,7 +62,7 @@ def propagate(
     problem = gauge.problem
     u = np.ones(len(gauge.weights)) if messages is None else messages.copy()
     arrays = problem.row_ends, problem.cols, gauge.weights, row_alone, col_alone, u
-    converged = kernels.belief_steps(*arrays, _DAMPING, _MAX_STEPS, tolerance)
+    converged = kernels.belief_steps(*arrays, _DAMPING, max_steps, _TOLERANCE)
     return Beliefs(*kernels.beliefs(*arrays), u, converged)
 
 

@@ -6,14 +6,14 @@ and :math:`c_j + \lambda`, in the gauge of `permvi.inference.linear.gauge`. Then
 .. math:: \frac{d \log Z_\lambda}{d \log \lambda} =
           E_\lambda \Big[ \sum_{k \text{ alone}} \frac{\lambda}{x_k + \lambda} \Big],
 
-where x is :math:`r_i` or :math:`c_j`. For large fugacities belief propagation is exact, and for all
-of them its free energy has its own derivative of the same form. So with :math:`Z^B` of Bethe
+where x is :math:`r_i` or :math:`c_j`. Belief propagation is exact for large fugacities
+:math:`\lambda_0`, where hardly any two pairs lie on a cycle, so with its free energy
 
-.. math:: \log Z_{\lambda_1} = \log Z^B_{\lambda_1}
-          - \int_{\log \lambda_1}^{\log \lambda_0} (E_\lambda - E^B_\lambda) \, d \log \lambda.
+.. math:: \log Z_{\lambda_1} = \log Z^B_{\lambda_0}
+          - \int_{\log \lambda_1}^{\log \lambda_0} E_\lambda \, d \log \lambda.
 
-Chains at Gauss-Legendre nodes between a large :math:`\lambda_0` and a small :math:`\lambda_1`
-give the integrand, and the last step is
+Chains at Gauss-Legendre nodes give the integrand, and the last step from a small
+:math:`\lambda_1` is
 
 .. math:: Z / Z_{\lambda_1} = E_{\lambda_1} \Big[ \prod_{k \text{ alone}} x_k / (x_k + \lambda_1)
           \Big].
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.linear.beliefs import Beliefs, log_bethe, propagate
+from permvi.inference.linear.beliefs import log_bethe, propagate
 from permvi.inference.linear.chains import EMPTY, State, Stop, Walk
 from permvi.inference.linear.gauge import Gauge
 
@@ -33,71 +33,49 @@ _HIGHEST = 4.0
 _NUM_NODES = 20
 # Expected numbers of items alone, beyond those without fugacity, at the lowest fugacity.
 _FEW_ALONE = 0.7
+_LOWEST = -40.0
+# Steps of belief propagation that tell how low to go.
+_ROUGH = 50
 _NUM_BATCHES = 10
-_TOLERANCE = 1e-6
 _WARM_UP = 0.25
 # How often to look for a matching without items alone that have to be matched.
 _MAX_TRIES = 2000
 
 
 class Ladder(NamedTuple):
-    """Fugacities, and what belief propagation says about them.
+    """Fugacities from high to low.
 
     Attributes:
-        fugacities: (K+1,) decreasing: K nodes, then the lowest fugacity.
+        fugacities: (K+1,) K nodes, then the lowest fugacity.
         weights: (K,) quadrature weights.
-        expected: (K,) the derivative by belief propagation.
-        log_bethe: Minus the free energy at the lowest fugacity.
+        log_highest: log Z' at the highest fugacity.
     """
 
     fugacities: np.ndarray
     weights: np.ndarray
-    expected: np.ndarray
-    log_bethe: float
-
-
-def _derivative(
-    gauge: Gauge, fugacity: float, rows: np.ndarray, cols: np.ndarray
-) -> float:
-    """Return the derivative given (n,) and (m,) probabilities or indicators of being alone."""
-    return float(
-        rows @ (fugacity / (gauge.row_alone + fugacity))
-        + cols @ (fugacity / (gauge.col_alone + fugacity))
-    )
+    log_highest: float
 
 
 def build_ladder(gauge: Gauge) -> Ladder:
-    """Find the lowest fugacity by belief propagation, then propagate at all nodes."""
-
-    def beliefs(fugacity: float, start: Beliefs | None) -> Beliefs:
-        alone = gauge.row_alone + fugacity, gauge.col_alone + fugacity
-        messages = None if start is None else start.messages
-        return propagate(gauge, *alone, messages, _TOLERANCE)
-
-    highest = np.log(_HIGHEST)
-    found = beliefs(_HIGHEST, None)
-    lowest, number = highest, _derivative(gauge, _HIGHEST, found.rows, found.cols)
-    while number > _FEW_ALONE and lowest > -60.0:
+    """Find how low to go by belief propagation; rough beliefs are enough for that."""
+    highest = lowest = np.log(_HIGHEST)
+    alone = gauge.row_alone + _HIGHEST, gauge.col_alone + _HIGHEST
+    found = propagate(gauge, *alone)
+    log_weights = np.log(np.maximum(gauge.weights, np.finfo(float).tiny))
+    log_alone = np.log(alone[0]), np.log(alone[1])
+    log_highest = log_bethe(log_weights, log_alone, found.pairs, found.rows, found.cols)
+    while lowest > _LOWEST:
         lowest -= 1.0
-        found = beliefs(np.exp(lowest), found)
-        number = _derivative(gauge, np.exp(lowest), found.rows, found.cols)
-    at_lowest = np.exp(lowest)
-    bethe = log_bethe(
-        np.log(np.maximum(gauge.weights, np.finfo(float).tiny)),
-        (np.log(gauge.row_alone + at_lowest), np.log(gauge.col_alone + at_lowest)),
-        found.pairs,
-        found.rows,
-        found.cols,
-    )
+        fugacity = np.exp(lowest)
+        alone = gauge.row_alone + fugacity, gauge.col_alone + fugacity
+        found = propagate(gauge, *alone, found.messages, max_steps=_ROUGH)
+        number = found.rows @ (fugacity / alone[0]) + found.cols @ (fugacity / alone[1])
+        if number <= _FEW_ALONE:
+            break
     nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
     half = 0.5 * (highest - lowest)
-    # From high to low.
     fugacities = np.exp(lowest + half * (1.0 - nodes))
-    expected, now = np.empty(_NUM_NODES), None
-    for k, fugacity in enumerate(fugacities):
-        now = beliefs(fugacity, now)
-        expected[k] = _derivative(gauge, fugacity, now.rows, now.cols)
-    return Ladder(np.append(fugacities, at_lowest), half * weights, expected, bethe)
+    return Ladder(np.append(fugacities, np.exp(lowest)), half * weights, log_highest)
 
 
 class Descent(NamedTuple):
@@ -162,12 +140,12 @@ def log_evidence(ladder: Ladder, descents: list[Descent]) -> tuple[float, float]
     where that is larger on the whole.
     """
     means = np.stack([d.means.mean(axis=1) for d in descents])
-    integral = ladder.weights @ (means.mean(axis=0) - ladder.expected)
+    integral = ladder.weights @ means.mean(axis=0)
     ratios = np.stack([d.ratios for d in descents])
     ratio = ratios.mean()
     if ratio == 0.0:
         return -np.inf, np.inf
-    value = ladder.log_bethe - integral + np.log(ratio)
+    value = ladder.log_highest - integral + np.log(ratio)
     num = len(descents)
 
     def variance(of_batches: np.ndarray) -> np.ndarray:

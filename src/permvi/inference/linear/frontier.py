@@ -65,7 +65,7 @@ def solve_frontier(
 
     problem = gauge.problem
     n, _ = problem.shape
-    if n > _MAX_ROWS:
+    if n > _MAX_ROWS or np.diff(problem.row_ends).max() > _NUM_SLOTS:
         return None
     order = kernels.order_rows(
         problem.row_ends, problem.cols, problem.col_ends, problem.rows[problem.by_col]

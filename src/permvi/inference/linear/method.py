@@ -133,9 +133,7 @@ def _diagnostics(prepared: Prepared, result: LinearResult) -> Diagnostics:
     )
     if not result.finished:
         reason = "interrupted: this is what the chains had found by then"
-        found = dataclasses.replace(
-            found, verdict="do not trust", reasons=(reason, *found.reasons)
-        )
+        found = dataclasses.replace(found, verdict="do not trust", reasons=(reason, *found.reasons))
     return dataclasses.replace(found, reasons=(*found.reasons, *_notes(result)))
 
 

@@ -106,9 +106,7 @@ def sample(
                 break
     value, error = log_evidence(ladder, descents) if descents else (np.nan, np.inf)
     finished = not stop.asked and len(descents) == num_chains
-    found = tally.result(
-        num_draws, gauge.log_factor + value, error, chains, finished=finished
-    )
+    found = tally.result(num_draws, gauge.log_factor + value, error, chains, finished=finished)
     pairs = np.zeros(len(problem.scores))
     pairs[kept] = found.marginals[0]
     return found._replace(marginals=(pairs, *found.marginals[1:]))
@@ -150,9 +148,7 @@ def _warm_up(
         pass
 
 
-def _starts(
-    walk: Walk, descents: list[Descent], rngs: list[np.random.Generator]
-) -> list[State]:
+def _starts(walk: Walk, descents: list[Descent], rngs: list[np.random.Generator]) -> list[State]:
     """Return the chains where they begin."""
     gauge = walk.gauge
     ends = [walk.matching(d.start) for d in descents if d.start is not None]
@@ -170,9 +166,7 @@ def far_matching(problem: Candidates, best: np.ndarray) -> np.ndarray:
     scores, rows = problem.scores.copy(), problem.row_alone.copy()
     scores[pairs[best >= 0]] -= penalty
     rows[best < 0] -= penalty
-    return best_matching(
-        Candidates(problem.rows, problem.cols, scores, rows, problem.col_alone)
-    )
+    return best_matching(Candidates(problem.rows, problem.cols, scores, rows, problem.col_alone))
 
 
 class _Tally:
