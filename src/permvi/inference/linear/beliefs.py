@@ -63,7 +63,8 @@ def propagate(
     u = np.ones(len(gauge.weights)) if messages is None else messages.copy()
     arrays = problem.row_ends, problem.cols, gauge.weights, row_alone, col_alone, u
     converged = kernels.belief_steps(*arrays, _DAMPING, max_steps, _TOLERANCE)
-    return Beliefs(*kernels.beliefs(*arrays), u, converged)
+    pairs, rows, cols = kernels.beliefs(*arrays)
+    return Beliefs(pairs, rows, cols, u, converged)
 
 
 def log_bethe(

@@ -34,7 +34,7 @@ _PILOT_WORMS = 20
 # A worm is undone after this many steps for each row and column, or this many in all.
 _LONGEST_PER_ITEM = 200
 _LONGEST = 20_000
-_MOST_STEPS = 5_000_000
+_MOST_STEPS = 2_000_000
 EMPTY = np.zeros(0)
 
 

@@ -72,7 +72,7 @@ def _place(table_keys: np.ndarray, table_index: np.ndarray, key: np.uint64) -> i
     place = np.int64((key * _MULTIPLIER) >> np.uint64(20)) & mask
     while table_index[place] >= 0 and table_keys[place] != key:
         place = (place + 1) & mask
-    return place
+    return int(place)
 
 
 @compiled()
@@ -187,18 +187,13 @@ def forward(
     beam: int,
     max_work: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Sum over all choices of the rows, one after the other.
+    """Sum over all choices of the rows of a plan, one after the other.
 
-    Args:
-        row_ends, slots, weights, stays, closing, closed, leaves: The plan.
-        log_rest: (n+1,) the log of the product of the sums of all columns that are open or new
-            after t rows.
-        log_columns: (n+1, 64) the log of the sum of the column in each slot after t rows.
-        log_floor: A lower bound on the log of the result.
-        negligible: The loss that a layer may always have, as a share of the result.
-        largest_loss: Give up if the loss may exceed this share of the result.
-        beam: The most states of a layer.
-        max_work: Give up after this many steps.
+    ``log_rest``, (n+1,), is the log of the product of the sums of all columns that are open or new
+    after t rows, and ``log_columns``, (n+1, slots), that of the sum of the column in each slot.
+    ``log_floor`` is a lower bound on the log of the result. A layer may always lose the share
+    ``negligible`` of the result. Beyond that it keeps at most a ``beam`` of states. The programme
+    gives up if ``largest_loss`` may be lost or after ``max_work`` steps.
 
     Returns:
         The states of all layers, their weights (each layer scaled by its largest one), the first

@@ -10,7 +10,7 @@ loops that need no JAX; only the result may have an (n, m) table.
 import dataclasses
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -74,7 +74,8 @@ def _interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) -
     def work() -> None:
         try:
             results.append(solve())
-        except BaseException as error:  # noqa: BLE001 (raised again below)
+        except BaseException as error:
+            # Raised again below, in the thread of the caller.
             errors.append(error)
 
     # A daemon does not keep the interpreter from ending.
@@ -95,7 +96,7 @@ def _interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) -
     return results[0]
 
 
-def _evidence(constant: float, result: LinearResult) -> dict[str, object]:
+def _evidence(constant: float, result: LinearResult) -> dict[str, Any]:
     """Return the fields of the evidence; it is unknown if chains were stopped before it was."""
     if not np.isfinite(result.log_evidence_se):
         return {}

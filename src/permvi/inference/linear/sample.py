@@ -14,14 +14,17 @@ from permvi.problem.candidates import Candidates, best_matching, split
 
 # The standard error of a chain comes from the means of this many batches in each round.
 _NUM_BATCHES = 20
-# Steps of the first round of all chains; every further round is as long as all before it.
+# Steps of the first round of all chains, at least and for each row; every further round is as long
+# as all before it.
 _FIRST_ROUND = 2_000_000
-# The most steps by default: for each row, and at least.
+_FIRST_PER_ROW = 1_000
+# The most steps by default: for each row, at least, and at most.
 _STEPS_PER_ROW = 50_000
 _FEWEST_STEPS = 24_000_000
-_MOST_STEPS = 1_000_000_000
-# The share of the steps that estimates the evidence, and the most steps for that.
-_EVIDENCE_SHARE = 0.25
+_MOST_STEPS = 500_000_000
+# Steps that estimate the evidence: at least, and for each row.
+_EVIDENCE_STEPS = 6_000_000
+_EVIDENCE_PER_ROW = 4_000
 _WARM_UP = 0.1
 # The scaled weight for each row of the pairs that chains do without.
 _IMPLAUSIBLE = 1e-6
@@ -68,8 +71,8 @@ def sample(
         gauge = gauge.part(np.arange(n), np.arange(m), kept).polished()
     beliefs = propagate(gauge, gauge.row_alone, gauge.col_alone)
     limit = num_steps or min(max(_STEPS_PER_ROW * n, _FEWEST_STEPS), _MOST_STEPS)
-    first = min(_FIRST_ROUND if num_steps is None else num_steps, limit)
-    of_evidence = max(int(_EVIDENCE_SHARE * min(limit, _FEWEST_STEPS)), 1)
+    first = num_steps or min(max(_FIRST_ROUND, _FIRST_PER_ROW * n), limit)
+    of_evidence = max(_EVIDENCE_STEPS, _EVIDENCE_PER_ROW * n) if num_steps is None else limit // 4
     stop.plan(limit + of_evidence)
     walk, rngs = Walk(gauge), _generators(seed, 2 * num_chains)
     ladder = build_ladder(gauge)
@@ -82,10 +85,10 @@ def sample(
         )
         chains = _starts(walk, descents, rngs[num_chains:])
         tally = _Tally(walk, beliefs, num_chains)
+        per_batch = max(1, -(-num_draws // (num_chains * _NUM_BATCHES)))
         done, ahead = 0, first
         while ahead and not stop.asked:
             steps = ahead // num_chains
-            per_batch = max(1, -(-num_draws // (num_chains * _NUM_BATCHES)))
             if not done:
                 _warm_up(walk, chains, int(_WARM_UP * steps), pool, stop)
             rounds = _gather(
@@ -230,10 +233,10 @@ class _Tally:
         """
         problem = self._problem
         n = problem.shape[0]
-        if not self._converged:
-            return np.zeros(n)
         if not self._steps:
             return np.ones(n)
+        if not self._converged:
+            return np.zeros(n)
         label = self._label
         of_choice = np.append(label[problem.rows], label)
         V = np.bincount(of_choice, self._spread())
