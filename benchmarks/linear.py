@@ -36,7 +36,6 @@ from permvi.experiments.results import write_rows, write_summary, write_tables
 SIZES = (12, 24, 40, 100, 300, 1000)
 SEED = 770_000  # added to all seeds of problems; none of these was used for tuning
 _KEY = ("part", "family", "n", "method", "seed")
-_CLI = [sys.executable, "-c", "from permvi.cli import main; main()", "match"]
 # Methods with compiled functions on disk, which are filled before the clock runs.
 _COMPILED = ("auto", "linear", "sparse")
 _MODE_SIZES = (14, 24, 40, 60)
@@ -56,11 +55,16 @@ class Usage(NamedTuple):
     failure: str  # empty if it ended well
 
 
-def run_apart(command: Sequence[str], most_seconds: float, most_memory: float) -> Usage:
-    """Run a command in a fresh process, which is killed above a number of seconds or GiB."""
+def run_apart(
+    task: Sequence[str], saved: Path | None, most_seconds: float, most_memory: float
+) -> Usage:
+    """Run `benchmarks.linear_child`; kill it above a number of seconds or GiB."""
     start, peak, failure = time.perf_counter(), 0.0, ""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
+        usage, output = Path(folder, "usage"), Path(folder, "output")
+        child = [sys.executable, "-m", "benchmarks.linear_child", str(usage), str(saved or "")]
+        with output.open("wb") as printed:
+            process = subprocess.Popen([*child, *task], stdout=printed, stderr=errors)
         while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
             # The peak that wait4 reports would include this process at the time of the fork.
             peak = max(peak, _peak(process.pid))
@@ -73,16 +77,15 @@ def run_apart(command: Sequence[str], most_seconds: float, most_memory: float) -
                     os.kill(process.pid, 9)
             time.sleep(0.02)
         process.returncode = os.waitstatus_to_exitcode(ended[1])
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-    if process.returncode and not failure:
-        lines = texts[1].strip().splitlines() or ["no message"]
-        failure = f"failed: {lines[-1]:.200}"
-    used = ended[2]
-    wall = time.perf_counter() - start
-    return Usage(used.ru_utime + used.ru_stime, wall, peak, texts[0], failure)
+        cpu = ended[2].ru_utime + ended[2].ru_stime
+        if usage.is_file():
+            cpu, peak = json.loads(usage.read_text(encoding="utf-8"))
+        if process.returncode and not failure:
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines()
+            failure = f"failed: {(lines or ['no message'])[-1]:.200}"
+        text = output.read_text(encoding="utf-8", errors="replace")
+    return Usage(cpu, time.perf_counter() - start, peak, text, failure)
 
 
 def _peak(pid: int) -> float:
@@ -107,17 +110,11 @@ def fit_apart(
         saved = Path(folder, "fit.nc")
         if method == "auto":
             files = problem_of(family, n, seed).write(Path(folder, "table.csv"))
-            command = [*_CLI, *files, "--seed", str(seed), "--save", str(saved)]
+            task = ["match", *files, "--seed", str(seed)]
         else:
-            task = [family, str(n), str(seed), method, str(saved)]
-            command = [sys.executable, "-m", "benchmarks.linear", "--fit", *task]
-        usage = run_apart(command, given.limit, given.memory)
+            task = ["fit", family, str(n), str(SEED + seed), method]
+        usage = run_apart(task, saved, given.limit, given.memory)
         return usage, pv.Posterior.load(saved) if saved.is_file() else None
-
-
-def _fit_here(family: str, n: str, seed: str, method: str, saved: str) -> None:
-    model = problem_of(family, int(n), int(seed)).model()
-    pv.fit(model, method, seed=int(seed)).save(saved)
 
 
 def compared(posterior: pv.Posterior, true: Truth) -> Row:
@@ -149,10 +146,9 @@ def accuracy(given: argparse.Namespace) -> Iterator[Row]:
             for seed in given.seeds or [0]:
                 true = truth(problem_of(family, n, seed))
                 for method in given.methods or ["auto"]:
-                    stem = method, family.split("-")[0]
-                    if method in _COMPILED and stem not in warm:
-                        for size in {30, n}:
-                            fit_apart(family, size, seed, method, given)
+                    stem = method, family.split("-")[0], n
+                    if method in _COMPILED and stem not in warm and not given.warm:
+                        fit_apart(family, n, seed, method, given)
                         warm.add(stem)
                     usage, posterior = fit_apart(family, n, seed, method, given)
                     row = _row("accuracy", family, len(true.marginals), method, seed)
@@ -255,9 +251,8 @@ def large(given: argparse.Namespace) -> Iterator[Row]:
     for name, (write, n, seconds, memory) in LARGE.items():
         with tempfile.TemporaryDirectory() as folder:
             files = write(Path(folder), n, 0)
-            usage = run_apart(
-                [*_CLI, *files, "--csv", str(Path(folder, "fit.csv"))], given.limit, given.memory
-            )
+            task = ["match", *files, "--csv", str(Path(folder, "fit.csv"))]
+            usage = run_apart(task, None, given.limit, given.memory)
         said = re.search(r"verdict: (trust|check|do not trust)", usage.output)
         yield _row("large", name, n, "auto", 0) | {
             "verdict": usage.failure or (said[1] if said else "none printed"),
@@ -274,23 +269,20 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="folder for rows.csv, summary.json and tables.md")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for rows.csv, summary.json and tables.md"
+    )
     parser.add_argument("--families", nargs="+", default=[""], help="beginnings of their names")
     parser.add_argument("--sizes", nargs="+", type=int, help="numbers of items")
     parser.add_argument("--methods", nargs="+", help="names of methods; auto by default")
     parser.add_argument("--seeds", nargs="+", type=int, help="seeds of problems and fits")
     parser.add_argument("--limit", type=float, default=300, help="seconds allowed for a process")
     parser.add_argument("--memory", type=float, default=8, help="GiB allowed for a process")
+    parser.add_argument("--warm", action="store_true", help="the cache of numba is warm already")
     for part in list(PARTS)[1:]:
         parser.add_argument(f"--{part}", action="store_true", help=PARTS[part].__doc__)
-    parser.add_argument("--fit", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore", pv.FitWarning)
-    if given.fit:
-        _fit_here(*given.fit)
-        return
-    if given.out is None:
-        parser.error("--out must be given.")
     given.families = [name for name in FAMILIES if name.startswith(tuple(given.families))]
     given.out.mkdir(parents=True, exist_ok=True)
     path, rows = given.out / "rows.csv", {}
