@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -118,18 +119,19 @@ def fit_apart(
 
 
 def compared(posterior: pv.Posterior, true: Truth) -> Row:
-    """Compare marginals and evidence with the truth."""
+    """Compare marginals and evidence with the truth, unless that is too uncertain."""
+    row: Row = {
+        "verdict": posterior.diagnostics.verdict,
+        "used": posterior.method,
+        "truth": true.source if true.usable() else f"{true.source}, refused",
+        "truth_uncertainty": true.uncertainty,
+    }
+    if not true.usable():
+        return row
     by_row = pv.metrics.total_variation_per_row(
         posterior.marginals, true.marginals, posterior.p_unmatched_rows, true.unmatched
     )
-    row: Row = {
-        "error": float(by_row.mean()),
-        "worst_row": float(by_row.max()),
-        "verdict": posterior.diagnostics.verdict,
-        "used": posterior.method,
-        "truth": true.source,
-        "truth_uncertainty": true.uncertainty,
-    }
+    row |= {"error": float(by_row.mean()), "worst_row": float(by_row.max())}
     if true.log_evidence is not None and posterior.log_evidence is not None:
         error, se = posterior.log_evidence - true.log_evidence, posterior.log_evidence_se
         row |= {"evidence_kind": posterior.log_evidence_kind, "evidence_error": error}
@@ -153,13 +155,8 @@ def accuracy(given: argparse.Namespace) -> Iterator[Row]:
                     usage, posterior = fit_apart(family, n, seed, method, given)
                     row = _row("accuracy", family, len(true.marginals), method, seed)
                     row |= {"cpu_s": usage.cpu, "wall_s": usage.wall, "peak_gib": usage.peak}
-                    if posterior is None:
-                        yield row | {"verdict": usage.failure}
-                    elif not true.usable():
-                        row["verdict"] = posterior.diagnostics.verdict
-                        yield row | {"truth": f"refused, chains differ by {true.uncertainty:.4f}"}
-                    else:
-                        yield row | compared(posterior, true)
+                    failed = {"verdict": usage.failure}
+                    yield row | (failed if posterior is None else compared(posterior, true))
 
 
 def modes(given: argparse.Namespace) -> Iterator[Row]:
@@ -266,6 +263,36 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
 }  # fmt: skip
 
 
+def write_readme(out: Path, arguments: list[str]) -> None:
+    """Write what the files hold, the machine, and the commands that measured, the last one last."""
+    path, command = out / "README.md", f"$ python -m benchmarks.linear {shlex.join(arguments)}"
+    known = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    commands = [line for line in known if line.startswith("$ ") and line != command]
+    told = "\n".join([*commands, command])
+    path.write_text(_README.format(commands=told, machine=machine()), encoding="utf-8")
+
+
+_README = """# Linear tables
+
+`rows.csv`, `summary.json` and `tables.md` are the output of
+
+```console
+{commands}
+```
+
+on {machine}, next to other work.
+
+- `error`: mean over rows of the total variation to the true marginals; `worst_row` is the largest.
+- `truth`: the programme behind the true marginals. `truth_uncertainty` is the mean total variation
+  between two halves of the chains, or the weight that a series leaves out. A truth is refused if
+  its chains differ by more than a third of the error allowed.
+- `cpu_s`: for `auto` from the start of `permvi match` to its printed table, for other methods of a
+  process that calls `pv.fit`. In the parts modes, evidence and bounds the fit alone.
+- `z`: error of the log evidence divided by its stated standard error.
+- `proven`: the error that an answer of the part bounds states as proven, for `worst_row`.
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -299,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_summary(given.out, summarise(measured))
     write_tables(given.out, tables(measured))
     print((given.out / "tables.md").read_text(encoding="utf-8"))
-    print(machine())
+    write_readme(given.out, [*sys.argv[1:]] if arguments is None else list(arguments))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ def match(arguments: list[str]) -> Any:
     except SystemExit as ending:
         if ending.code:
             raise
+    finally:
+        results.fit = fit
     return found[-1]
 
 

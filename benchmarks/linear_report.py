@@ -46,7 +46,7 @@ def findings(part: str, rows: list[Row]) -> dict[str, list[float]]:
         found["log_evidence_error"] = [abs(e) for e in _numbers(rows, "evidence_error")]
     if part == "modes":
         found["trusted_and_wrong"] = [float(value > _WRONG) for value in trusted]
-        found["right"] = [float(value <= _WRONG) for value in error]
+        found["right"] = [float(float(row.get("error") or 1) <= _WRONG) for row in rows]
         found["evidence_beyond_3_errors"] = [float(abs(value) > 3) for value in z]
     if part == "evidence":
         found |= {"z": z, "z_squared": [value**2 for value in z]}

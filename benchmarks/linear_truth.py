@@ -49,11 +49,12 @@ class Truth(NamedTuple):
         return self.uncertainty <= 0.002
 
 
-def truth(problem: Problem, cache: Path = CACHE) -> Truth:
+def truth(problem: Problem, cache: Path | None = None) -> Truth:
     """Return the true marginals; those of chains and frontiers are kept on disk."""
     key = hashlib.sha256(repr((_VERSION, problem.oracle)).encode())
     for part in problem[:4]:
         key.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
+    cache = cache or CACHE
     path = cache / f"{key.hexdigest()[:24]}.npz"
     if path.is_file():
         with np.load(io.BytesIO(path.read_bytes())) as kept:
