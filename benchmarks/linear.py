@@ -113,7 +113,7 @@ def fit_apart(
             files = problem_of(family, n, seed).write(Path(folder, "table.csv"))
             task = ["match", *files, "--seed", str(seed)]
         else:
-            task = ["fit", family, str(n), str(SEED + seed), method]
+            task = ["fit", family, str(n), str(SEED + seed), method, str(seed)]
         usage = run_apart(task, saved, given.limit, given.memory)
         return usage, pv.Posterior.load(saved) if saved.is_file() else None
 

@@ -1,8 +1,8 @@
 """One fit in a fresh process, for `benchmarks.linear`; it imports nothing that the fit does not.
 
-``USAGE SAVED match FILE ...`` runs the command line, ``USAGE SAVED fit FAMILY N SEED METHOD`` runs
-`pv.fit`. CPU seconds and peak memory are written to USAGE when the answer is there, and only then
-the posterior is written to SAVED.
+``USAGE SAVED match FILE ...`` runs the command line, ``USAGE SAVED fit FAMILY N SEED METHOD SEED``
+runs `pv.fit`. CPU seconds and peak memory are written to USAGE when the answer is there, and only
+then the posterior is written to SAVED. The first seed is the problem's, the second the fit's.
 """
 
 import json
@@ -42,9 +42,9 @@ def fit(arguments: list[str]) -> Any:
     import permvi as pv
     from benchmarks.linear_problems import FAMILIES
 
-    family, n, seed, method = arguments
+    family, n, problem_seed, method, seed = arguments
     warnings.simplefilter("ignore", pv.FitWarning)
-    problem = FAMILIES[family](int(n), int(seed))
+    problem = FAMILIES[family](int(n), int(problem_seed))
     return pv.fit(problem.model(), method, seed=int(seed))
 
 

@@ -87,7 +87,7 @@ def test_a_truth_is_kept_on_disk(tmp_path, monkeypatch):
 
 
 def test_a_process_is_killed_and_measured(monkeypatch):
-    usage = linear.run_apart(["fit", "cauchy", "5", "0", "exact"], None, 0.05, 8)
+    usage = linear.run_apart(["fit", "cauchy", "5", "0", "exact", "0"], None, 0.05, 8)
     assert usage.failure == "over 0.05 s"
 
 
