@@ -1,0 +1,267 @@
+"""True marginals of linear matching problems, by programmes that are independent of the engines.
+
+Small blocks are solved by the subset programme, banded tables and rings by a frontier programme,
+two modes of a long cycle by a series, and the rest by six independent chains of swaps.
+"""
+
+import hashlib
+import io
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.special import logsumexp
+
+from benchmarks.linear_problems import EXACT_SIZE, Problem
+from permvi._files import atomic
+from permvi.inference.exact import solve_exact
+
+CACHE = Path(__file__).parents[1] / "build" / "linear_truth"
+# The error (mean total variation of a row) and the CPU seconds allowed up to a number of items.
+LIMITS = {60: (0.005, 4.0), 150: (0.008, 5.0), 300: (0.015, 10.0), 10**9: (0.02, 60.0)}
+_SWAPS = 60_000_000
+_MAX_ROUNDS = 6
+_VERSION = 1
+
+
+def limits(n: int) -> tuple[float, float]:
+    """Return the allowed error and CPU seconds for n items."""
+    return next(limit for size, limit in LIMITS.items() if n <= size)
+
+
+class Truth(NamedTuple):
+    """True marginals, as far as known."""
+
+    marginals: np.ndarray
+    unmatched: np.ndarray
+    log_evidence: float | None  # None if only chains know the marginals
+    source: str
+    # Mean total variation between two halves of the chains, or the weight that a series leaves out.
+    uncertainty: float
+
+    def usable(self) -> bool:
+        """Return whether the truth is certain enough to judge an answer by."""
+        if self.source == "chains":
+            return self.uncertainty <= limits(len(self.marginals))[0] / 3
+        return self.uncertainty <= 0.002
+
+
+def truth(problem: Problem, cache: Path | None = None) -> Truth:
+    """Return the true marginals; those of chains and frontiers are kept on disk."""
+    key = hashlib.sha256(repr((_VERSION, problem.oracle)).encode())
+    for part in problem[:4]:
+        key.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
+    cache = cache or CACHE
+    path = cache / f"{key.hexdigest()[:24]}.npz"
+    if path.is_file():
+        with np.load(io.BytesIO(path.read_bytes())) as kept:
+            evidence = float(kept["log_evidence"])
+            return Truth(
+                kept["marginals"], kept["unmatched"], None if np.isnan(evidence) else evidence,
+                str(kept["source"]), float(kept["uncertainty"]),
+            )  # fmt: skip
+    found = _compute(problem)
+    cache.mkdir(parents=True, exist_ok=True)
+    evidence = np.nan if found.log_evidence is None else found.log_evidence
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **{**found._asdict(), "log_evidence": evidence})
+    return found
+
+
+def _compute(problem: Problem) -> Truth:
+    try:
+        found = solve_exact(**problem.arguments(), max_size=EXACT_SIZE)
+    except ValueError:
+        return {"chains": chains, "frontier": frontier, "cycle": series}[problem.oracle](problem)
+    return Truth(found.marginals, found.p_unmatched_rows, found.log_evidence, "exact", 0.0)
+
+
+def frontier(problem: Problem) -> Truth:
+    """Sum over all perfect matchings row by row; a state is the set of used open columns.
+
+    A column is open from the first to the last row that may take it, and then it must be used.
+    """
+    weights = problem.weights()
+    n, order = len(weights), problem.row_order
+    allowed = np.isfinite(weights[order])
+    first, last = allowed.argmax(0), n - 1 - allowed[::-1].argmax(0)
+    free, slot = list(range(n))[::-1], np.zeros(n, int)
+    steps, log_evidence = [], 0.0
+    for t, row in enumerate(order):
+        for j in np.flatnonzero(first == t):
+            slot[j] = free.pop()
+        top = weights[row].max()
+        pairs = [
+            (int(j), 1 << int(slot[j]), math.exp(weights[row, j] - top))
+            for j in np.flatnonzero(allowed[t])
+        ]
+        closing = np.flatnonzero(last == t)
+        steps.append((row, pairs, sum(1 << int(slot[j]) for j in closing)))
+        free += slot[closing].tolist()
+        log_evidence += top
+    layers: list[dict[int, float]] = [{0: 1.0}]
+    for _, pairs, closing in steps:
+        after: dict[int, float] = {}
+        for used, mass in layers[-1].items():
+            for _, bit, weight in pairs:
+                state = used | bit
+                if not used & bit and state & closing == closing:
+                    state &= ~closing
+                    after[state] = after.get(state, 0.0) + mass * weight
+        total = math.fsum(after.values())
+        log_evidence += math.log(total)
+        layers.append({state: mass / total for state, mass in after.items()})
+    marginals, ahead = np.zeros_like(weights), {0: 1.0}
+    for (row, pairs, closing), layer in zip(steps[::-1], layers[-2::-1], strict=True):
+        before: dict[int, float] = {}
+        for used, mass in layer.items():
+            for j, bit, weight in pairs:
+                state = used | bit
+                if not used & bit and state & closing == closing:
+                    rest = weight * ahead.get(state & ~closing, 0.0)
+                    before[used] = before.get(used, 0.0) + rest
+                    marginals[row, j] += mass * rest
+        largest = max(before.values())
+        ahead = {state: mass / largest for state, mass in before.items()}
+        marginals[row] /= marginals[row].sum()
+    return Truth(marginals, np.zeros(n), log_evidence, "frontier", 0.0)
+
+
+def series(problem: Problem) -> Truth:
+    """Sum over the two modes of a cycle and all matchings with one pair outside of it.
+
+    With row i matched to column j outside, the rest is forced: rows between i and j keep their
+    column and the others take the next one. What two outside pairs add is about half the square of
+    what one adds.
+    """
+    back = np.ix_(problem.row_order, problem.col_order)
+    table = problem.scores[back]
+    n, i = len(table), np.arange(len(table))
+    perms = [i, (i + 1) % n]
+    for row in range(n):
+        for away in range(2, n):
+            perm = (i + 1) % n
+            kept = (row + 1 + np.arange(away - 1)) % n
+            perm[kept] = kept
+            perm[row] = (row + away) % n
+            perms.append(perm)
+    matchings = np.array(perms)
+    log_weights = table[i, matchings].sum(1)
+    log_evidence = float(logsumexp(log_weights))
+    natural = np.zeros_like(table)
+    np.add.at(natural, (i, matchings), np.exp(log_weights - log_evidence)[:, None])
+    outside = float(np.exp(logsumexp(log_weights[2:]) - logsumexp(log_weights[:2])))
+    marginals = np.zeros_like(table)
+    marginals[back] = natural
+    return Truth(marginals, np.zeros(n), log_evidence, "series", outside**2 / 2)
+
+
+def chains(problem: Problem, swaps: int = _SWAPS, rounds: int = _MAX_ROUNDS) -> Truth:
+    """Run six independent chains of swaps until two halves of them agree, or for some rounds.
+
+    Two start from the best matching and four from the best of scores with Gumbel noise.
+    """
+    weights, unused = _grounded(problem)
+    n, m = len(weights), len(unused) - 1
+    proposal = _proposal(weights, unused)
+    cumulated = np.cumsum(proposal, axis=1)
+    cumulated /= cumulated[:, -1:]
+    starts = [_start(weights, unused, seed) for seed in (None, None, 1, 2, 3, 4)]
+    held = []
+    for perm in starts:
+        holder = np.full(m + 1, -1)
+        holder[perm] = np.arange(n)
+        held.append(holder)
+    times = np.zeros((6, n, m + 1))
+    for round_ in range(rounds):
+        for k in range(6):
+            seed = 1000 * round_ + k
+            burn = swaps // 10 if round_ == 0 else 0
+            times[k] += _swap(
+                weights, unused, proposal, cumulated, starts[k], held[k], swaps, burn, seed
+            )
+        shares = times / times.sum(2, keepdims=True)
+        halves = shares[[0, 2, 4]].mean(0), shares[[1, 3, 5]].mean(0)
+        mean = shares.mean(0)
+        gap = float(0.5 * np.abs(halves[0] - halves[1]).sum(1).mean())
+        if gap <= limits(n)[0] / 3:
+            break
+    return Truth(mean[:, :m], mean[:, m], None, "chains", gap)
+
+
+def _grounded(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights with a last column for unmatched rows, and weights of unused columns."""
+    n, m = problem.scores.shape
+    rows, cols = problem.row_unmatched, problem.col_unmatched
+    if rows is None:
+        rows = -np.inf
+        cols = (0.0 if n < m else -np.inf) if cols is None else cols
+    weights = np.column_stack([problem.weights(), np.broadcast_to(rows, n)])
+    return weights, np.append(np.broadcast_to(0.0 if cols is None else cols, m), 0.0)
+
+
+def _proposal(weights: np.ndarray, unused: np.ndarray, steps: int = 200) -> np.ndarray:
+    """Scale the weights to row and column sums of one; mix in a tenth of all allowed pairs."""
+    u, v = np.zeros(len(weights)), np.zeros(len(unused))
+    for _ in range(steps):
+        u = -logsumexp(weights + v, axis=1)
+        over = np.vstack([weights[:, :-1] + u[:, None], unused[:-1]])
+        v[:-1] = -logsumexp(over, axis=0)
+    scaled = np.exp(weights + u[:, None] + v)
+    allowed = np.isfinite(weights)
+    scaled /= scaled.sum(1, keepdims=True)
+    return 0.9 * scaled + 0.1 * allowed / allowed.sum(1, keepdims=True)
+
+
+def _start(weights: np.ndarray, unused: np.ndarray, seed: int | None) -> np.ndarray:
+    """Return the best matching, of scores with Gumbel noise if there is a seed."""
+    n, m = len(weights), len(unused) - 1
+    gain = weights[:, :m] - np.where(np.isfinite(unused[:m]), unused[:m], 0.0)
+    alone = np.full((n, n), -np.inf)
+    np.fill_diagonal(alone, weights[:, m])
+    table = np.hstack([gain, alone])
+    if seed is not None:
+        table = table + np.random.default_rng(seed).gumbel(size=table.shape)
+    cost = np.where(np.isfinite(table), -table, 1e12)
+    return np.minimum(linear_sum_assignment(cost)[1], m)
+
+
+@numba.njit(cache=True, nogil=True)
+def _swap(weights, unused, proposal, cumulated, perm, holder, steps, burn, seed):
+    """Return the time each row spent at each column; ``perm`` and ``holder`` move on."""
+    np.random.seed(seed)  # noqa: NPY002
+    n, m = len(weights), len(unused) - 1
+    times, since = np.zeros((n, m + 1)), np.zeros(n, np.int64)
+    for step in range(steps):
+        if step == burn:
+            times[:] = 0.0
+            since[:] = step
+        i, u = np.random.randint(n), np.random.random()  # noqa: NPY002
+        j = min(np.searchsorted(cumulated[i], u, side="right"), m)
+        a = perm[i]
+        if j == a:
+            continue
+        k = holder[j] if j < m else -1
+        if k < 0:
+            gain = weights[i, j] - weights[i, a] + unused[a] - unused[j]
+            there, back = proposal[i, j], proposal[i, a]
+        else:
+            gain = weights[i, j] + weights[k, a] - weights[i, a] - weights[k, j]
+            there, back = proposal[i, j], proposal[k, j]
+            if a < m:
+                there, back = there + proposal[k, a], back + proposal[i, a]
+        if np.random.random() * there >= math.exp(min(gain, 300.0)) * back:  # noqa: NPY002
+            continue
+        times[i, a] += step - since[i]
+        since[i] = step
+        perm[i], holder[j], holder[a] = j, i, k
+        if k >= 0:
+            times[k, j] += step - since[k]
+            since[k] = step
+            perm[k] = a
+    for i in range(n):
+        times[i, perm[i]] += steps - since[i]
+    return times

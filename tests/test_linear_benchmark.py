@@ -1,0 +1,117 @@
+"""The benchmark of linear tables: its truths agree with the subset programme, a small run works."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import permvi as pv
+from benchmarks import linear, linear_child, linear_truth
+from benchmarks.linear_problems import FAMILIES
+from permvi._cli.csv_tables import read_table
+from permvi._cli.match_inputs import Files, Unpaired, model_of_pairs
+from permvi.inference.exact import solve_exact
+
+
+def error_of(true, exact):
+    rows = pv.metrics.total_variation_per_row(
+        true.marginals, exact.marginals, true.unmatched, exact.p_unmatched_rows
+    )
+    return rows.mean()
+
+
+def banded_ring(family, n):
+    """A problem of a ring in which only the pairs of its modes are allowed."""
+    problem = FAMILIES[family](n, 3)
+    back = np.ix_(problem.row_order, problem.col_order)
+    i, j = np.indices((n, n))
+    mask = np.zeros((n, n), bool)
+    mask[back] = np.isin((j - i) % n, {"exchange": [0, 1, 2, 3, n - 1, n - 2]}.get(family, [0, 1, 2]))  # fmt: skip  # noqa: E501
+    return problem._replace(mask=mask)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        FAMILIES["banded-3"](14, 1),
+        FAMILIES["banded-5"](13, 2),
+        banded_ring("exchange", 14),
+        banded_ring("three", 13),
+    ],
+)
+def test_the_frontier_programme_is_exact(problem):
+    true, exact = linear_truth.frontier(problem), solve_exact(**problem.arguments())
+    np.testing.assert_allclose(true.marginals, exact.marginals, atol=1e-12)
+    assert true.log_evidence == pytest.approx(exact.log_evidence, abs=1e-10)
+
+
+@pytest.mark.parametrize("ratio", [1, 5, 20])
+def test_the_series_of_a_cycle_leaves_out_what_it_says(ratio):
+    problem = FAMILIES[f"cycle-{ratio}"](15, 4)
+    true, exact = linear_truth.series(problem), solve_exact(**problem.arguments())
+    assert abs(true.log_evidence - exact.log_evidence) <= true.uncertainty
+    assert error_of(true, exact) <= true.uncertainty <= 1e-6
+
+
+@pytest.mark.parametrize("family", ["plane-0.5", "gaussian-2", "cauchy", "partial"])
+def test_swap_chains_agree_with_the_exact_answer(family):
+    problem = FAMILIES[family](9, 5)
+    true, exact = linear_truth.chains(problem, 400_000, 1), solve_exact(**problem.arguments())
+    # Halves of the chains differ by twice the error of their mean, about.
+    assert error_of(true, exact) <= 2 * true.uncertainty
+    assert true.uncertainty <= 0.01
+
+
+@pytest.mark.parametrize("family", ["partial", "banded-3", "space-0.3"])
+def test_the_csv_file_holds_the_whole_problem(family, tmp_path):
+    problem = FAMILIES[family](9, 6)
+    path, *options = problem.write(tmp_path / "table.csv")
+    unpaired = Unpaired(*(["none", "none"] if options else [None, None]))
+    table = read_table(tmp_path / "table.csv")
+    assert path == str(table.path)
+    found = model_of_pairs(table, Files(), unpaired, kind="scores", temperature=1.0)
+    wanted = problem.model()
+    assert pv.fit(found, "exact").log_evidence == pytest.approx(
+        pv.fit(wanted, "exact").log_evidence, abs=1e-9
+    )
+
+
+def test_a_truth_is_kept_on_disk(tmp_path, monkeypatch):
+    problem = FAMILIES["banded-3"](8, 7)
+    first = linear_truth.truth(problem, tmp_path)
+    monkeypatch.setattr(linear_truth, "_compute", None)
+    again = linear_truth.truth(problem, tmp_path)
+    np.testing.assert_array_equal(first.marginals, again.marginals)
+    assert first[2:] == again[2:]
+
+
+def test_a_process_is_killed_and_measured(monkeypatch):
+    usage = linear.run_apart(["fit", "cauchy", "5", "0", "exact", "0"], None, 0.05, 8)
+    assert usage.failure == "over 0.05 s"
+
+
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+def test_parts_are_written_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(linear_truth, "CACHE", tmp_path)
+    out = ["--out", str(tmp_path)]
+    linear.main([*out, "--modes", "--families", "cycle-1", "--sizes", "6", "--seeds", "0", "1"])
+    fit = ["--families", "banded-3", "--sizes", "6", "--methods", "exact", "bethe", "--warm"]
+    linear.main([*out, *fit])
+    with (tmp_path / "rows.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["part"] for row in rows] == ["modes"] * 2 + ["accuracy"] * 2
+    assert float(rows[2]["error"]) == pytest.approx(0, abs=1e-9)
+    metrics = {row["metric"] for row in json.loads((tmp_path / "summary.json").read_text())}
+    assert {"tv_per_row", "cpu_seconds", "trusted_and_wrong", "right"} <= metrics
+    assert "| banded-3 | 6 | bethe |" in (tmp_path / "tables.md").read_text()
+    assert (tmp_path / "README.md").read_text().count("$ python") == 2
+
+
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+def test_the_child_returns_the_posterior_of_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", [])
+    files = FAMILIES["cauchy"](5, 8).write(tmp_path / "table.csv")
+    posterior = linear_child.match(files)
+    assert posterior.method == "exact"
+    assert "verdict: trust" in capsys.readouterr().out
