@@ -16,7 +16,7 @@ from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.map.local_search import local_search
 from permvi.problem.evaluation import Evaluations, as_perms, filled
 from permvi.problem.problem import Problem
-from permvi.problem.unmatched import feasible
+from permvi.problem.unmatched import far_matchings, feasible
 
 
 class Corrected(NamedTuple):
@@ -139,7 +139,7 @@ _MISSED_FACTOR = 50.0
 def search_modes(
     problem: Problem, seen: Evaluations, random_choices: np.ndarray, max_evaluations: int
 ) -> np.ndarray | None:
-    """Climb from random matchings and from the best one seen.
+    """Climb from random matchings, from the best one seen, and to modes that lie far apart.
 
     Args:
         problem: The problem.
@@ -162,6 +162,8 @@ def search_modes(
     swaps = S * n * (max(n, m) - 1) // 2
     num_climbs = max_evaluations // max(1, swaps * S * n)
     starts = np.asarray(as_perms(np.concatenate([best, random_choices[:num_climbs]]), problem))
+    if problem.scores is not None:
+        starts = np.concatenate([far_matchings(problem), starts])
 
     def log_densities(perms: np.ndarray) -> np.ndarray:
         # Climbs do not know that some rows or columns must be matched.

@@ -16,6 +16,7 @@ from permvi.inference.method import Context, Method, MethodInfo, alike, option_n
 from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.inference.vi import run_vi
 from permvi.posterior import Posterior, diagnose
+from permvi.posterior.diagnostics import MISSED_CHECK
 from permvi.problem.evaluation import as_perms, evaluator
 from permvi.problem.prepare import Prepared
 
@@ -150,6 +151,7 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
         elbo_trace=result.elbo_trace,
         evidence_gap=_gap(result) if corrected else None,
     )
+    missed = (result.missed_mass or 0.0) > MISSED_CHECK
     posterior = Posterior.from_draws(
         draws,
         weighted.log_weights,
@@ -157,7 +159,8 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
         mode=prepared.restore(mode),
         log_evidence=weighted.log_evidence if corrected else _elbo(result),
         log_evidence_kind="estimate" if corrected else "bound",
-        log_evidence_se=weighted.log_evidence_se if corrected else None,
+        # A standard error knows nothing of what the draws miss.
+        log_evidence_se=weighted.log_evidence_se if corrected and not missed else None,
         diagnostics=diagnostics,
         num_evaluations=seen.num_evaluations,
     )

@@ -14,8 +14,8 @@ from permvi.problem.candidates import Candidates, best_matching, split
 
 # The standard error of a chain comes from the means of this many batches in each round.
 _NUM_BATCHES = 20
-# Steps of the first round of all chains, at least and for each row; every further round is as long
-# as all before it.
+# Steps of the first round of all chains, at least and for each row; every further round is half as
+# long as all before it.
 _FIRST_ROUND = 2_000_000
 _FIRST_PER_ROW = 1_000
 # The most steps by default: for each row, at least, and at most.
@@ -104,7 +104,7 @@ def sample(
                 break
             tally.add(rounds, ahead)
             done += ahead
-            ahead = min(done, limit - done)
+            ahead = min(done // 2, limit - done)
             if num_steps is None and tally.error().mean() <= tolerance:
                 break
     value, error = log_evidence(ladder, descents) if descents else (np.nan, np.inf)

@@ -2,10 +2,11 @@
 
 The probabilities of rounded draws are not known, only their frequencies. Weights of density over
 frequency tell how well the draws follow the density where they are, not what they miss. So a search
-that is independent of the fit climbs from random matchings to modes. Then the neighbours of the
-most probable matchings are evaluated, and their neighbours, until hardly any mass is left on
-matchings whose neighbours are unknown. Then the set is *closed*: it holds practically the whole
-posterior, and a fit can be compared with it.
+that is independent of the fit climbs from random matchings to modes; for linear densities it also
+begins at the best matching and at the best of those that share few pairs with it. Then the
+neighbours of the most probable matchings are evaluated, and their neighbours, until hardly any mass
+is left on matchings whose neighbours are unknown. Then the set is *closed*: it holds practically
+the whole posterior, and a fit can be compared with it.
 """
 
 from functools import partial
@@ -16,7 +17,7 @@ import numpy as np
 from permvi.inference.map.local_search import Neighbourhood, hill_climb
 from permvi.problem.evaluation import Evaluations, log_densities
 from permvi.problem.problem import Problem
-from permvi.problem.unmatched import random_matchings
+from permvi.problem.unmatched import far_matchings, random_matchings
 
 # The most matchings to evaluate beside the draws; fewer if each is a call to the host.
 _MAX_EVALUATIONS = 20_000
@@ -59,6 +60,8 @@ def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = N
     memory = Evaluations(partial(log_densities, problem), problem.shape[1], limit + len(drawn))
     places = memory.find(drawn)
     hood = _neighbourhood(problem)
+    if problem.scores is not None:
+        memory.find(far_matchings(problem))
     if hood.num_swaps * hood.num_sites <= limit // 4:
         _climb(problem, memory, hood, int(_CLIMB_SHARE * limit))
     closed = _close(memory, hood)
