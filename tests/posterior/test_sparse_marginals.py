@@ -20,7 +20,9 @@ def both(problem, rng, labels=None):
     """The same posterior with a table and with a sparse array."""
     table = cases.make("draws", problem(rng), rng)
     if labels:
-        names = tuple([f"{side}{k}" for k in range(n)] for side, n in zip("ab", table.shape))
+        names = tuple(
+            [f"{side}{k}" for k in range(n)] for side, n in zip("ab", table.shape, strict=True)
+        )
         table = dataclasses.replace(table, labels=names)
     return table, dataclasses.replace(table, marginals=csr_array(table.marginals))
 

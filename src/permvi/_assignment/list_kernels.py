@@ -17,10 +17,11 @@ def match_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matching (n,) of largest weight, -1 for unmatched rows, and its prices.
 
-    A -2 stands for a row that can neither be matched nor stay unmatched. Rows are added one by one, each along a shortest path of changes in the graph of pairs, found by
-    Dijkstra's algorithm with prices that keep all lengths non-negative. A path ends at an unused
-    column or at a row that becomes unmatched. ``starts``, (n+1,), has the first pair of each row.
-    A row with ``row_alone`` -inf has to be matched. All of ``col_alone`` are finite.
+    A -2 stands for a row that can neither be matched nor stay unmatched. Rows are added one by one,
+    each along a shortest path of changes in the graph of pairs, found by Dijkstra's algorithm with
+    prices that keep all lengths non-negative. A path ends at an unused column or at a row that
+    becomes unmatched. ``starts``, (n+1,), has the first pair of each row. A row with ``row_alone``
+    -inf has to be matched. All of ``col_alone`` are finite.
     """
     n, m = len(row_alone), len(col_alone)
     row_price, col_price = np.zeros(n), col_alone.copy()

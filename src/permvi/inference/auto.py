@@ -23,12 +23,14 @@ class Choice(NamedTuple):
 def choose(prepared: Prepared) -> Choice:
     """Choose the method for a model.
 
-    The first that applies: "linear" if there are more than 500 items and most pairs are forbidden;
-    "exact" if it takes seconds; the model's own ``auto_method``; "linear" if most pairs are
-    forbidden; "rounding" for other latents; "sequential" up to 64 items; "rounding"; or "mcmc" if
-    the density is not known between permutations or items may stay unmatched. Raise ``ValueError``
-    if no method supports the model.
+    The first that applies: "linear" if the model lists its candidate pairs, or if there are more
+    than 500 items and most pairs are forbidden; "exact" if it takes seconds; the model's own
+    ``auto_method``; "linear" if most pairs are forbidden; "rounding" for other latents;
+    "sequential" up to 64 items; "rounding"; or "mcmc" if the density is not known between
+    permutations or items may stay unmatched. Raise ``ValueError`` if no method supports the model.
     """
+    if prepared.listed is not None:
+        return Choice("linear", {})
     problem = prepared.problem
     few_candidates = linear.suits(prepared)
     if few_candidates and max(problem.shape) > _MAX_EXACT:

@@ -78,9 +78,10 @@ def load(path: str | PathLike[str]) -> Posterior:
     if form != FORMAT:
         raise ValueError(f"path must be a posterior saved by permvi, got another file, {source}.")
     if version not in (FORMAT_VERSION, _LISTS_VERSION):
+        writer = dataset.attrs.get("permvi_version")
         raise ValueError(
-            f"path must be in format {FORMAT_VERSION} or {_LISTS_VERSION}, which this permvi reads, got {source} in "
-            f"format {version} of permvi {dataset.attrs.get('permvi_version')}; update permvi."
+            f"path must be in format {FORMAT_VERSION} or {_LISTS_VERSION}, which permvi reads, "
+            f"got {source} in format {version} of permvi {writer}; update permvi."
         )
     try:
         return _from_dataset(dataset)

@@ -9,7 +9,7 @@ log weight of staying alone (unmatched or unused) is -inf has to be matched.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,9 @@ from scipy.sparse.csgraph import connected_components
 
 from permvi._assignment.lists import Pairs, solve_pairs
 from permvi.problem.unmatched import unmatched_weights
+
+if TYPE_CHECKING:
+    from permvi.problem.reduction import Reduction
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +105,23 @@ class Candidates:
             self.row_alone[rows],
             self.col_alone[cols],
         )
+
+    def without(self, reduction: "Reduction") -> tuple[float, "Candidates"]:
+        """Take out known pairs: return the sum of their log weights, and the problem that is left.
+
+        Raises:
+            KeyError: A known pair is not in the list.
+        """
+        n = self.shape[0]
+        settled = np.asarray(reduction.settled)
+        known = settled[self.rows] == self.cols
+        if np.count_nonzero(known) < np.count_nonzero(settled >= 0):
+            raise KeyError("candidate pairs must include all known pairs")
+        used = np.zeros(self.shape[1], bool)
+        used[settled[settled >= 0]] = True
+        left = (settled[self.rows] < 0) & ~used[self.cols]
+        rest = self.part(np.arange(n)[settled < 0], np.flatnonzero(~used), np.flatnonzero(left))
+        return float(self.scores[known].sum()), rest
 
     def table(self) -> np.ndarray:
         """Return the dense table (n, m) of log weights, -inf where there is no pair."""

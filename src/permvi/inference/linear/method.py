@@ -11,7 +11,6 @@ import numpy as np
 
 from permvi.inference.linear import LinearOptions, LinearResult, solve_linear
 from permvi.inference.method import Context, Method, MethodInfo, option_names
-from permvi.inference.scaling.method import restore_marginals
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.problem.prepare import Prepared
 
@@ -38,17 +37,33 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     problem = prepared.problem
     sparse = prepared.candidates
     result = solve_linear(sparse, LinearOptions(**context.options), context.seed)
-    table = np.zeros(problem.shape)
-    table[sparse.rows, sparse.cols] = result.pairs
-    reduced = Marginals(table, result.rows, result.cols)
     return Posterior(
         law=DrawsLaw(prepared.restore(result.draws)),
-        **restore_marginals(prepared.reduction, reduced)._asdict(),
+        **_marginals(prepared, result)._asdict(),
         mode=prepared.restore(result.mode),
         log_evidence=float(problem.constant) + result.log_evidence,
         log_evidence_kind="exact" if result.exact else "bound",
         diagnostics=_diagnostics(prepared, result),
         num_evaluations=result.num_steps,
+    )
+
+
+def _marginals(prepared: Prepared, result: LinearResult) -> Marginals:
+    """Return the marginals of the whole problem, known pairs included."""
+    pairs, reduction = prepared.candidates, prepared.reduction
+    if reduction is None:
+        return Marginals.of_pairs(pairs.rows, pairs.cols, result.pairs, result.rows, result.cols)
+    settled = np.asarray(reduction.settled)
+    known = np.flatnonzero(settled >= 0)
+    free_rows, free_cols = np.asarray(reduction.free_rows), np.asarray(reduction.free_cols)
+    p_rows, p_cols = np.zeros(len(settled)), np.zeros(len(reduction.col_place))
+    p_rows[free_rows], p_cols[free_cols] = result.rows, result.cols
+    return Marginals.of_pairs(
+        np.concatenate([free_rows[pairs.rows], known]),
+        np.concatenate([free_cols[pairs.cols], settled[known]]),
+        np.concatenate([result.pairs, np.ones(len(known))]),
+        p_rows,
+        p_cols,
     )
 
 
@@ -91,5 +106,6 @@ METHODS = {
         run=run,
         linear=True,
         sites=False,
+        lists=True,
     ),
 }
