@@ -181,7 +181,7 @@ class _Problem(NamedTuple):
 def _from_pairs(
     path: Path, files: "Files", unpaired: "Unpaired", given: Mapping[str, Any]
 ) -> _Problem:
-    from permvi._cli import match_inputs, match_lists
+    from permvi._cli import match_inputs
     from permvi._cli.csv_tables import PairList, Table, read_list, read_table
 
     kind = given["kind"] or "scores"
@@ -190,6 +190,8 @@ def _from_pairs(
     model: Any
     table: Table | PairList
     if given["pairs"]:
+        from permvi._cli import match_lists
+
         table = read_list(path)
         model = match_lists.model_of_list(table, files, unpaired, **numbers)
     else:

@@ -4,6 +4,7 @@ A law registers itself where it is defined. Its line in ``_HOMES`` lets a saved 
 a new process.
 """
 
+import hashlib
 import importlib
 from collections.abc import Mapping
 from functools import cached_property
@@ -18,6 +19,8 @@ from permvi.problem.sites import Layout, narrow
 
 # Draws per chunk when counting pairs, to limit memory.
 _DRAWS_PER_CHUNK = 32
+# Larger sets of draws are not put into lexicographic order.
+_MAX_SORTED = 5_000_000
 
 
 class Law(Protocol):
@@ -221,8 +224,15 @@ class DrawsLaw:
 
     @cached_property
     def _distinct(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct draws in lexicographic order, and their total weights."""
+        """Distinct draws and their total weights; small ones are in lexicographic order."""
         flat = self.draws.reshape(len(self.draws), -1)
-        perms, place = np.unique(flat, axis=0, return_inverse=True)
+        if flat.size <= _MAX_SORTED:
+            perms, place = np.unique(flat, axis=0, return_inverse=True)
+        else:
+            # Sorting would compare all entries of many draws, although most differ early.
+            seen: dict[bytes, int] = {}
+            names = (hashlib.sha256(np.ascontiguousarray(row)).digest() for row in flat)
+            place = np.array([seen.setdefault(name, len(seen)) for name in names])
+            perms = flat[np.unique(place, return_index=True)[1]]
         probs = np.bincount(place.ravel(), weights=self.weights, minlength=len(perms))
         return perms.reshape(-1, *self.draws.shape[1:]), probs
