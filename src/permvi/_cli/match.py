@@ -186,7 +186,7 @@ def _from_pairs(
 
     kind = given["kind"] or "scores"
     temperature = 1.0 if given["temperature"] is None else given["temperature"]
-    numbers = {"kind": kind, "temperature": temperature}
+    numbers: dict[str, Any] = {"kind": kind, "temperature": temperature}
     model: Any
     table: Table | PairList
     if given["pairs"]:

@@ -263,7 +263,7 @@ def _constraints(
             files.known, rows, cols, lambda i, j: allowed is None or bool(allowed[i, j])
         )
     if allowed is not None:
-        check_feasible(path, rows, len(cols), allowed.any(axis=1), free["row_unmatched"])
+        check_feasible(path, rows, len(cols), np.any(allowed, axis=1), free["row_unmatched"])
     return {"mask": allowed, "known": known, "prior_scores": prior_scores, **free}
 
 

@@ -61,64 +61,46 @@ def _split(
 ) -> tuple[PairList, dict[str, Any]]:
     """Separate the pairs of items and labels from those with the names of the borders."""
     # A number is never taken for the name of a border.
-    names = [None if is_number(name or "") else name for name in unpaired]
-    sides = (given.cols, given.rows)
-    places = [
-        side.index(name) if name in side else -1 for name, side in zip(names, sides, strict=True)
-    ]
-    col, row = places
-    if (row >= 0 and len(given.rows) == 1) or (col >= 0 and len(given.cols) == 1):
-        side = "row" if row >= 0 and len(given.rows) == 1 else "column"
+    unmatched, unused = (None if is_number(name or "") else name for name in unpaired)
+    col = given.cols.index(unmatched) if unmatched in given.cols else -1
+    row = given.rows.index(unused) if unused in given.rows else -1
+    only_row = row >= 0 and len(given.rows) == 1
+    if only_row or (col >= 0 and len(given.cols) == 1):
         raise ValueError(
             f"unmatched and unused must leave pairs in {given.path}, got the names of its only "
-            f"{side}."
+            f"{'row' if only_row else 'column'}."
         )
     of_row, of_col = given.pairs[:, 0] == row, given.pairs[:, 1] == col
 
-    def weight(
-        option: str, text: str | None, side: str, chosen: np.ndarray | None, size: int, axis: int
-    ) -> Any:
-        if chosen is not None:
-            border = dataclasses.replace(
-                given, pairs=given.pairs[chosen], values=given.values[chosen]
-            )
-            found = np.full(size, -np.inf)
-            found[border.pairs[:, axis]] = table_weights(border, kind, temperature)
-            return found
+    def weight(option: str, text: str | None, side: str) -> Any:
         if text is None:
             return None
         value = number(option, text, f" or the name of a {side} of {given.path}")
         return one_weight(option, value, kind, temperature)
 
-    keep_rows = np.arange(len(given.rows)) != row
-    keep_cols = np.arange(len(given.cols)) != col
-    unmatched = weight(
-        "unmatched",
-        unpaired.unmatched,
-        "column",
-        of_col & ~of_row if col >= 0 else None,
-        len(given.rows),
-        0,
-    )
-    unused = weight(
-        "unused",
-        unpaired.unused,
-        "row",
-        of_row & ~of_col if row >= 0 else None,
-        len(given.cols),
-        1,
-    )
-    inside = ~of_row & ~of_col
-    places = np.cumsum(keep_rows) - 1, np.cumsum(keep_cols) - 1
-    pairs = given.pairs[inside]
+    def border(chosen: np.ndarray, side: int, names: tuple[str, ...]) -> np.ndarray:
+        """Return log weights by row or by column, -inf for those that are not listed."""
+        listed = dataclasses.replace(given, pairs=given.pairs[chosen], values=given.values[chosen])
+        found = np.full(len(names), -np.inf)
+        found[listed.pairs[:, side]] = table_weights(listed, kind, temperature)
+        return found
+
+    rows = np.delete(np.arange(len(given.rows)), [row] if row >= 0 else [])
+    cols = np.delete(np.arange(len(given.cols)), [col] if col >= 0 else [])
+    if col >= 0:
+        of_rows: Any = border(of_col & ~of_row, 0, given.rows)[rows]
+    else:
+        of_rows = weight("unmatched", unpaired.unmatched, "column")
+    if row >= 0:
+        of_cols: Any = border(of_row & ~of_col, 1, given.cols)[cols]
+    else:
+        of_cols = weight("unused", unpaired.unused, "row")
+    pairs = given.pairs[~of_row & ~of_col]
     left = PairList(
         given.path,
-        tuple(name for name, kept in zip(given.rows, keep_rows, strict=True) if kept),
-        tuple(name for name, kept in zip(given.cols, keep_cols, strict=True) if kept),
-        np.stack([places[0][pairs[:, 0]], places[1][pairs[:, 1]]], axis=1),
-        given.values[inside],
+        tuple(given.rows[i] for i in rows),
+        tuple(given.cols[j] for j in cols),
+        np.stack([np.searchsorted(rows, pairs[:, 0]), np.searchsorted(cols, pairs[:, 1])], axis=1),
+        given.values[~of_row & ~of_col],
     )
-    return left, {
-        "row_unmatched": unmatched if col < 0 else unmatched[keep_rows],
-        "col_unmatched": unused if row < 0 else unused[keep_cols],
-    }
+    return left, {"row_unmatched": of_rows, "col_unmatched": of_cols}

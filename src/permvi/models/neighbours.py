@@ -96,9 +96,10 @@ def _optimal_prices(
             np.where(must_rows, -penalty, row_alone),
             np.where(must_cols, -penalty, col_alone),
         )
-        perm, *prices = solve_pairs(Pairs(*listed[:3], *alone))
-        found = _pairs_above(geometry, *prices, _NEARLY)
-        excess = found.scores - prices[0][found.rows] - prices[1][found.cols]
+        pairs = Pairs(listed.rows, listed.cols, listed.scores, *alone)
+        perm, row_prices, col_prices = solve_pairs(pairs)
+        found = _pairs_above(geometry, row_prices, col_prices, _NEARLY)
+        excess = found.scores - row_prices[found.rows] - col_prices[found.cols]
         keys = listed.rows * m + listed.cols
         known = np.isin(found.rows * m + found.cols, keys)
         if (excess[~known] > 0).any():
@@ -112,7 +113,7 @@ def _optimal_prices(
         used = np.zeros(m, bool)
         used[perm[perm >= 0]] = True
         if not ((must_rows & (perm < 0)).any() or (must_cols & ~used).any()):
-            return prices[0], prices[1]
+            return row_prices, col_prices
         penalty *= 8.0
         if penalty > _LAST_PENALTY:
             raise ValueError(INFEASIBLE)

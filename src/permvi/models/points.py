@@ -169,7 +169,7 @@ class PointMatching(_arguments.Constrained):
             taken = np.stack([rows, self.known[rows]])
             free_rows[taken[0]] = free_cols[taken[1]] = False
         places = np.flatnonzero(free_rows), np.flatnonzero(free_cols)
-        found = CandidatePairs(*taken[:, :0], np.zeros(0))
+        found = CandidatePairs(taken[0, :0], taken[1, :0], np.zeros(0))
         if all(map(len, places)):
             geometry = self._geometry(*places)
             found = near_pairs(geometry, row_alone[places[0]], col_alone[places[1]])

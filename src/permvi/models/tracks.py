@@ -274,7 +274,7 @@ class Tracks:
         away[0, 0] = self.new * self.sd[0]
         new = float(PointMatching(away, np.zeros((1, d)), self.sd).scores[0, 0])
         lost = float(np.log(self.lost) - np.log1p(-self.lost))
-        alone = {"row_unmatched": new, "col_unmatched": lost}
+        alone: dict[str, Any] = {"row_unmatched": new, "col_unmatched": lost}
         labels = (self.ids[t + 1], self.ids[t])
         if len(after) * len(before) > MAX_TABLE:
             # The model lists its pairs itself, and leaves out only links far less probable.

@@ -231,7 +231,7 @@ class DrawsLaw:
         else:
             # Sorting would compare all entries of many draws, although most differ early.
             seen: dict[bytes, int] = {}
-            names = (hashlib.sha256(np.ascontiguousarray(row)).digest() for row in flat)
+            names = (hashlib.sha256(row.tobytes()).digest() for row in flat)
             place = np.array([seen.setdefault(name, len(seen)) for name in names])
             perms = flat[np.unique(place, return_index=True)[1]]
         probs = np.bincount(place.ravel(), weights=self.weights, minlength=len(perms))

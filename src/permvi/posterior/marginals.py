@@ -90,7 +90,7 @@ def check_marginals(
     Raises:
         ValueError: A shape is wrong, or a sum or an entry is off by more than ``TOLERANCE``.
     """
-    pairs = _lists(marginals) if issparse(marginals) else np.array(marginals, dtype=np.float64)
+    pairs: Any = _lists(marginals) if issparse(marginals) else np.array(marginals, dtype=np.float64)
     layout = Layout.of("marginals", pairs.shape)
     rows = _alone("p_unmatched_rows", p_unmatched_rows, layout.event_shape)
     cols = _alone("p_unmatched_cols", p_unmatched_cols, (*layout.site_axes, layout.num_cols))
