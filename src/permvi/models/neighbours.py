@@ -25,8 +25,8 @@ from permvi.models.candidates import CandidatePairs, sorted_pairs
 LOST = 1e-6
 # Nearest neighbours of each point in the first list that is searched for the best matching.
 _NEIGHBOURS = 4
-# Pairs that would improve the best matching are added together with those this close to doing so.
-_NEARLY = 2.0
+# Of the pairs that may improve the best matching, as many are added for each point at a time.
+_MOST_ADDED = 6
 # The first width of a group of prices, in nats; each further group is twice as wide.
 _WIDTH = 4.0
 # Leaving a point unmatched that has to be matched costs this much, in nats, at first and at last.
@@ -98,12 +98,15 @@ def _optimal_prices(
         )
         pairs = Pairs(listed.rows, listed.cols, listed.scores, *alone)
         perm, row_prices, col_prices = solve_pairs(pairs)
-        found = _pairs_above(geometry, row_prices, col_prices, _NEARLY)
+        found = _pairs_above(geometry, row_prices, col_prices, 0.0)
         excess = found.scores - row_prices[found.rows] - col_prices[found.cols]
         keys = listed.rows * m + listed.cols
         known = np.isin(found.rows * m + found.cols, keys)
-        if (excess[~known] > 0).any():
-            new = ~known
+        better = np.flatnonzero(~known & (excess > 0))
+        if len(better):
+            first = _first_of(found.rows[better], -excess[better], _MOST_ADDED)
+            first |= _first_of(found.cols[better], -excess[better], _MOST_ADDED)
+            new = better[first]
             listed = sorted_pairs(
                 np.concatenate([listed.rows, found.rows[new]]),
                 np.concatenate([listed.cols, found.cols[new]]),
@@ -117,6 +120,15 @@ def _optimal_prices(
         penalty *= 8.0
         if penalty > _LAST_PENALTY:
             raise ValueError(INFEASIBLE)
+
+
+def _first_of(groups: np.ndarray, values: np.ndarray, most: int) -> np.ndarray:
+    """Return (E,) whether each of E values is among the smallest ``most`` of its group."""
+    order = np.lexsort((values, groups))
+    ordered = groups[order]
+    first = np.empty(len(groups), bool)
+    first[order] = np.arange(len(groups)) - np.searchsorted(ordered, ordered) < most
+    return first
 
 
 def _nearest(geometry: Geometry) -> CandidatePairs:
@@ -167,8 +179,8 @@ def _pairs_above(
     if total > candidates.MAX_PAIRS:
         raise ValueError(
             f"points must have at most {candidates.MAX_PAIRS:,} pairs that are near enough to "
-            f"matter, got {total:,}; give a smaller scale, let points stay unmatched, or list the "
-            "pairs in a SparseMatching."
+            f"matter, got {total:,}; give a smaller scale or Gaussian noise, let points stay "
+            "unmatched, or list the pairs in a SparseMatching."
         )
     parts = []
     for rows, cols, radius in groups:
