@@ -75,7 +75,9 @@ class Ranked(NamedTuple):
         return Ranked(starts, self.states[places], self.probs[places])
 
     def sizes(self, level: float) -> np.ndarray:
-        """Return (rows,) how many states of each row it takes to reach ``level``."""
+        """Return (rows,) how many states of each row it takes to reach ``level``, in (0, 1]."""
+        if not 0 < level <= 1:
+            raise ValueError(f"level must be in (0, 1], got {level}.")
         counts = np.diff(self.starts)
         # With rounding errors even the sum over all states may be short of the level.
         sizes, totals = counts.copy(), np.zeros(len(counts))
@@ -136,18 +138,12 @@ def credible_sets(marginals: Marginals, level: float) -> list:
     Returns:
         A list over rows (with several sites, a list of such lists) of tuples, most probable first.
     """
-    _check_level(level)
     n, m = marginals.marginals.shape[-2:]
     found = ranked(marginals)
     sets = _sets(found, np.where(found.states == m, -1, found.states).tolist(), level)
     if marginals.p_unmatched_rows.ndim == 1:
         return sets
     return [sets[k : k + n] for k in range(0, len(sets), n)]
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level <= 1:
-        raise ValueError(f"level must be in (0, 1], got {level}.")
 
 
 def _sets(found: Ranked, names: list, level: float) -> list[tuple]:
@@ -169,7 +165,6 @@ def item_columns(
     marginals: Marginals, labels: Labels, level: float, rows: np.ndarray | None = None
 ) -> dict[str, list]:
     """Return the fields of `Item` by name, each a list over all items or over some ``rows``."""
-    _check_level(level)
     n, m = marginals.marginals.shape[-2:]
     found, entropy = ranked(marginals), entropies(marginals).ravel()
     alone = marginals.p_unmatched_rows.ravel()
