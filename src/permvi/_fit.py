@@ -14,6 +14,7 @@ from permvi.inference.method import Context, Method, Progress, silent
 from permvi.models import CallableModel, Model, fingerprint
 from permvi.models.callables import Input
 from permvi.posterior import Latent, Posterior, diagnose
+from permvi.posterior.marginals import is_large
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared, prepare
 
@@ -65,6 +66,7 @@ def fit(
     began = time.perf_counter()
     prepared = prepare(as_model(model, n=n, input=input, jax=jax))
     chosen, context = _choose(prepared, method, _checks.seed(seed), options, progress)
+    prepared = suited(prepared, chosen)
     found = _run(chosen, prepared, context)
     posterior = _complete(found, prepared, context, method, time.perf_counter() - began)
     _warn([posterior])
@@ -96,6 +98,7 @@ def fit_many(
     chosen = [
         _choose(prepared, method, _checks.seed(seed), options, progress) for prepared in batch
     ]
+    batch = [suited(prepared, engine) for prepared, (engine, _) in zip(batch, chosen, strict=True)]
     groups: dict[tuple[int, str], list[int]] = {}
     for k, (engine, context) in enumerate(chosen):
         # The user's options are the same for all models; what "auto" adds to them may differ.
@@ -138,14 +141,23 @@ def _choose(
     return chosen, Context(chosen.info.name, seed, options, progress or silent)
 
 
+def suited(prepared: Prepared, chosen: Method) -> Prepared:
+    """Return a model as the method takes it: with tables for one that takes no lists of pairs."""
+    if prepared.listed is None or chosen.lists or is_large(prepared.model.shape):
+        return prepared
+    return prepare(prepared.model, lists=False)
+
+
 def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
     """Run a method on one model, unless known pairs leave nothing to infer."""
     if prepared.settled and not prepared.problem.latents:
         only = np.asarray(prepared.model.known)[None]
+        problem = prepared.problem
+        evidence = problem.constant if prepared.listed else log_densities(problem, only)[0]
         return Posterior.from_draws(
             only,
             shape=prepared.model.shape,
-            log_evidence=log_densities(prepared.problem, only)[0],
+            log_evidence=evidence,
             log_evidence_kind="exact",
             diagnostics=diagnose(exact=True),
             num_evaluations=1,
@@ -192,9 +204,14 @@ def _complete(
     evidence = posterior.log_evidence
     if evidence is not None:
         evidence += getattr(prepared.model, "log_constant", None) or 0.0
+    diagnostics = posterior.diagnostics
+    if prepared.note is not None:
+        reasons = (*diagnostics.reasons, prepared.note)
+        diagnostics = dataclasses.replace(diagnostics, reasons=reasons)
     return dataclasses.replace(
         posterior,
         log_evidence=evidence,
+        diagnostics=diagnostics,
         latents={**posterior.latents, **_integrated(posterior, prepared, context.seed)},
         labels=prepared.labels,
         method=context.method,

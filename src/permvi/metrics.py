@@ -1,10 +1,11 @@
 """Distances between posteriors, and the accuracy and calibration of their probabilities."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array, issparse
 
 # The same limit as in permvi.permutations, whose import would load JAX.
 _MAX_ENUMERATION = 9
@@ -45,16 +46,16 @@ def hellinger(p: ArrayLike, q: ArrayLike) -> np.ndarray:
 
 
 def total_variation_per_row(
-    marginals_a: ArrayLike,
-    marginals_b: ArrayLike,
+    marginals_a: Any,
+    marginals_b: Any,
     unmatched_a: ArrayLike | None = None,
     unmatched_b: ArrayLike | None = None,
 ) -> np.ndarray:
     """Total variation between two posteriors' labels of each row, ``1/2 sum_j |a_ij - b_ij|``.
 
     Args:
-        marginals_a: (..., n, m).
-        marginals_b: (..., n, m).
+        marginals_a: (..., n, m), or a SciPy sparse array (n, m).
+        marginals_b: (..., n, m) likewise.
         unmatched_a: (..., n) probabilities of staying unmatched, counted as one more label; zero by
             default.
         unmatched_b: (..., n) likewise.
@@ -62,7 +63,10 @@ def total_variation_per_row(
     Returns:
         (..., n) distances between 0 and 1.
     """
-    a, b = np.asarray(marginals_a, dtype=np.float64), np.asarray(marginals_b, dtype=np.float64)
+    a, b = (
+        given if issparse(given) else np.asarray(given, dtype=np.float64)
+        for given in (marginals_a, marginals_b)
+    )
     if a.ndim < 2 or a.shape[-2:] != b.shape[-2:]:
         raise ValueError(
             f"marginals_a and marginals_b must be of one shape (..., n, m), got {a.shape} and "
@@ -70,7 +74,7 @@ def total_variation_per_row(
         )
     alone_a = 0.0 if unmatched_a is None else np.asarray(unmatched_a, dtype=np.float64)
     alone_b = 0.0 if unmatched_b is None else np.asarray(unmatched_b, dtype=np.float64)
-    return 0.5 * (np.abs(a - b).sum(axis=-1) + np.abs(alone_a - alone_b))
+    return 0.5 * (abs(a - b).sum(axis=-1) + np.abs(alone_a - alone_b))
 
 
 def empirical_distribution(
@@ -158,25 +162,27 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, bins: int = 10)
     return float(gaps @ curve.counts / curve.counts.sum())
 
 
-def log_score(
-    marginals: ArrayLike, truth: ArrayLike, p_unmatched_rows: ArrayLike | None = None
-) -> float:
+def log_score(marginals: Any, truth: ArrayLike, p_unmatched_rows: ArrayLike | None = None) -> float:
     """The mean log probability of the true labels; -inf if one of them has probability zero.
 
     Args:
-        marginals: (..., n, m).
+        marginals: (..., n, m), or a SciPy sparse array (n, m).
         truth: (..., n) true columns, -1 for unmatched.
         p_unmatched_rows: (..., n) probabilities of staying unmatched, zero by default.
     """
-    pairs = np.asarray(marginals, dtype=np.float64)
+    pairs = marginals if issparse(marginals) else np.asarray(marginals, dtype=np.float64)
     labels = _labels("truth", truth)
     if labels.shape != pairs.shape[:-1]:
         raise ValueError(f"truth must have shape {pairs.shape[:-1]}, got shape {labels.shape}.")
     if not ((labels >= -1) & (labels < pairs.shape[-1])).all():
         raise ValueError(f"truth must hold columns 0 to {pairs.shape[-1] - 1} or -1.")
     alone = np.zeros(labels.shape) if p_unmatched_rows is None else np.asarray(p_unmatched_rows)
-    states = np.concatenate([pairs, alone[..., None]], axis=-1)
-    chosen = np.take_along_axis(states, labels[..., None] % states.shape[-1], axis=-1)
+    if issparse(pairs):
+        places = np.arange(len(labels)), np.maximum(labels, 0)
+        chosen = np.where(labels < 0, alone, csr_array(pairs)[places])
+    else:
+        states = np.concatenate([pairs, alone[..., None]], axis=-1)
+        chosen = np.take_along_axis(states, labels[..., None] % states.shape[-1], axis=-1)
     with np.errstate(divide="ignore"):
         return float(np.log(chosen).mean())
 

@@ -12,6 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 
 from permvi import _figures
 from permvi.posterior.items import UNMATCHED
@@ -29,6 +30,8 @@ _PROBABILITY = LinearSegmentedColormap.from_list(
 # Numbers fit into cells up to this many rows and columns.
 _MAX_NUMBERED = 12
 _MAX_TICKS = 25
+# Sparse marginals are drawn with at most this many pixels on each side.
+_MAX_PIXELS = 500
 _MAX_LABEL_LENGTH = 14
 # Lines fainter than this are not drawn.
 _LEAST_PROBABILITY = 0.01
@@ -38,7 +41,8 @@ def marginals(posterior: "Posterior", ax: Axes | None = None, *, site: int = 0) 
     """Plot the marginals P(item i is label j) as a heatmap.
 
     Small heatmaps show the numbers, large ones fewer ticks. If items may stay unmatched or labels
-    unused, a last column and row show the probabilities.
+    unused, a last column and row show the probabilities. If the marginals are sparse, each pixel
+    shows the largest probability among its many pairs.
 
     Args:
         posterior: The posterior to plot.
@@ -53,6 +57,8 @@ def marginals(posterior: "Posterior", ax: Axes | None = None, *, site: int = 0) 
         for array in (posterior.marginals, posterior.p_unmatched_rows, posterior.p_unmatched_cols)
     )
     n, m = table.shape
+    if issparse(table):
+        return _draw_heatmap(_axes(ax, _heatmap_size(n, m)), _pixels(table), (n, m))
     row_names, col_names = (list(names) if names else None for names in posterior.labels)
     # A surplus is unmatched as well; zeros up to rounding do not need a column.
     if alone_rows.max() > TOLERANCE:
@@ -63,13 +69,40 @@ def marginals(posterior: "Posterior", ax: Axes | None = None, *, site: int = 0) 
         table[n, m:] = np.nan
         row_names = [*(row_names or map(str, range(n))), UNMATCHED]
     with _figures.styled():
-        ax = _axes(ax, _heatmap_size(*table.shape))
-        image = ax.imshow(table, cmap=_PROBABILITY, vmin=0, vmax=1, interpolation="nearest")
+        ax = _draw_heatmap(_axes(ax, _heatmap_size(*table.shape)), table, table.shape)
         if max(table.shape) <= _MAX_NUMBERED:
             _write_numbers(ax, table)
         _separate_unmatched(ax, table.shape, (n, m))
         _name_ticks(ax, "y", table.shape[0], row_names)
         _name_ticks(ax, "x", table.shape[1], col_names)
+    return ax
+
+
+def _pixels(table: Any) -> np.ndarray:
+    """Return the largest probability in each of at most 500 by 500 parts of a sparse table."""
+    pairs = table.tocoo()
+    sides = [min(size, _MAX_PIXELS) for size in table.shape]
+    places = tuple(
+        index * side // size
+        for index, side, size in zip((pairs.row, pairs.col), sides, table.shape, strict=True)
+    )
+    image = np.zeros(sides)
+    np.maximum.at(image, places, pairs.data)
+    return image
+
+
+def _draw_heatmap(ax: Axes, table: np.ndarray, shape: tuple[int, ...]) -> Axes:
+    """Draw probabilities on axes that count ``shape`` rows and columns, with a colour bar."""
+    with _figures.styled():
+        n, m = shape
+        image = ax.imshow(
+            table,
+            cmap=_PROBABILITY,
+            vmin=0,
+            vmax=1,
+            interpolation="nearest",
+            extent=(-0.5, m - 0.5, n - 0.5, -0.5),
+        )
         ax.set(xlabel="label", ylabel="item")
         ax.spines[:].set_visible(True)
         ax.spines[:].set(color=_FAINT, linewidth=0.6)
@@ -171,7 +204,7 @@ def point_matching(
     y, c = _plane("observations", observations, n), _plane("centers", centers, m)
     p = _of_site(posterior.marginals, site, posterior.num_sites)
     mode = _of_site(posterior.mode, site, posterior.num_sites)
-    i, j = np.nonzero(p >= _LEAST_PROBABILITY)
+    i, j = (p >= _LEAST_PROBABILITY).nonzero()
     order = np.argsort(p[i, j])
     i, j = i[order], j[order]
     colors = [_BLUE if mode[a] == b else _figures.PALETTE[0] for a, b in zip(i, j, strict=True)]

@@ -148,9 +148,10 @@ def test_pairs(write):
 def test_a_table_as_a_list(write):
     table = read_list(write("t.csv", 'who;what;score\nb;y;1,5\na;x;2\n\nb;x;\n a;"z";-inf\n'))
     assert (table.rows, table.cols) == (("b", "a"), ("y", "x", "z"))
-    nan = np.nan
-    np.testing.assert_array_equal(table.values, [[1.5, nan, nan], [nan, 2, -np.inf]])
-    assert table.place(0, 1).endswith("t.csv, 'b' and 'x'")
+    np.testing.assert_array_equal(table.pairs, [[0, 0], [1, 1], [0, 1], [1, 2]])
+    np.testing.assert_array_equal(table.values, [1.5, 2, np.nan, -np.inf])
+    assert table.place(2).endswith("t.csv, 'b' and 'x'")
+    np.testing.assert_array_equal(table.row_sums(), [1.5, -np.inf])
     for content, message in [
         ("item,label,score\na,x\n", "line 2: expected an item, a label and a number, got 2 cells"),
         ("item,label,score\na,x,1\na,y,1\na,x,2\n", "line 4: expected a new pair, got 'a' and 'x'"),

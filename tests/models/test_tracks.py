@@ -6,11 +6,15 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import issparse
 from typer.testing import CliRunner
 
 import permvi as pv
 from permvi import cli
 from permvi.models import Tracks
+from permvi.models import tracks as module_of_tracks
+from permvi.posterior import marginals
+from permvi.problem import prepare as preparing
 from tests.cli.test_track import FRAMES, LOST, NEW, SD, as_csv, exact
 
 POINTS = [list(points.values()) for points in FRAMES.values()]
@@ -124,3 +128,22 @@ def test_links_are_left_out_until_groups_are_small(rng):
 def test_mistakes(build, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build()
+
+
+def test_large_frames_are_linked_from_lists(rng, monkeypatch):
+    before = 20 * rng.random((30, 2))
+    frames = [before, before + 0.3 * rng.normal(size=(30, 2)), 20 * rng.random((25, 2))]
+    tracks = pv.models.Tracks(frames, sd=0.3)
+    table = tracks.link([pv.fit(step) for step in tracks.steps])
+    for module in (module_of_tracks, preparing):
+        monkeypatch.setattr(module, "MAX_TABLE", 0)
+    monkeypatch.setattr(marginals, "MAX_CELLS", 0)
+    tracks = pv.models.Tracks(frames, sd=0.3)
+    posteriors = [pv.fit(step) for step in tracks.steps]
+    assert all(issparse(posterior.marginals) for posterior in posteriors)
+    assert tracks.left_out == (1e9, 1e9)
+    lists = tracks.link(posteriors)
+    for a, b in zip(lists.points, table.points, strict=True):
+        assert a[:4] == b[:4]
+        for name in ("probability", "runner_up_probability", "p_new", "p_lost"):
+            assert getattr(a, name) == pytest.approx(getattr(b, name), abs=1e-6)

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from permvi.inference.exact import enumerate_log_density
-from permvi.posterior import DrawsLaw, ExactLaw, Posterior, TabularLaw
+from permvi.posterior import DrawsLaw, ExactLaw, Posterior, TabularLaw, laws
 from permvi.posterior.laws import restore_law
 from tests.posterior import cases
 
@@ -172,3 +172,13 @@ def test_bad_input_is_answered_in_one_sentence(build, message):
     with pytest.raises(ValueError, match=message) as caught:
         build()
     assert "\n" not in str(caught.value)
+
+
+def test_distinct_draws_of_large_problems(rng, monkeypatch):
+    draws = rng.permuted(np.tile(np.arange(4), (50, 1)), axis=1)
+    weights = rng.normal(size=50)
+    small = DrawsLaw(draws, weights).top(30)
+    monkeypatch.setattr(laws, "_MAX_SORTED", 0)
+    large = DrawsLaw(draws, weights).top(30)
+    np.testing.assert_array_equal(large[0], small[0])
+    np.testing.assert_allclose(large[1], small[1])

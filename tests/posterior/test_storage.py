@@ -196,10 +196,10 @@ def test_foreign_files(tmp_path):
 
 def test_later_format(rng, tmp_path, monkeypatch):
     path = tmp_path / "fit.nc"
-    monkeypatch.setattr(storage, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(storage, "FORMAT_VERSION", 3)
     cases.make("draws", cases.square(rng), rng, version="9.9").save(path)
     monkeypatch.undo()
-    one_sentence(path, ValueError, "in format 2 of permvi 9.9; update permvi")
+    one_sentence(path, ValueError, "in format 3 of permvi 9.9; update permvi")
 
 
 def test_file_that_was_tampered_with(rng, tmp_path):

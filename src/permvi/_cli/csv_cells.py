@@ -228,6 +228,19 @@ class Numbers:
                     return values
         return np.array([self._number(row, k, cell) for k, cell in enumerate(cells, self._skip)])
 
+    def last(self, row: Row) -> float:
+        """Parse the last cell of a row that has one number, as `of` does."""
+        text = row.cells[-1]
+        # Other marks have to be noted, and words looked up.
+        if self._separator == "," or ("," not in text and ("." not in text or "." in self._marks)):
+            try:
+                value = math.nan if "_" in text else float(text)
+            except ValueError:
+                value = math.nan
+            if value == value:
+                return value
+        return float(self.of(row)[-1])
+
     def _number(self, row: Row, k: int, text: str) -> float:
         """Parse cell k; raise an error that names its line and column."""
         text = text.strip()

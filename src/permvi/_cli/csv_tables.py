@@ -31,22 +31,20 @@ class Table:
     rows: tuple[str, ...]  # (n,) distinct names
     cols: tuple[str, ...]  # (m,) distinct names
     values: np.ndarray  # (n, m), NaN for empty cells
-    # (n,) the line of the file on which each row starts, None for a list of pairs.
-    lines: tuple[int, ...] | None = None
-    # (m,) the position of each column in the file, from 1; None for a list of pairs.
-    fields: tuple[int, ...] | None = None
+    lines: tuple[int, ...]  # (n,) the line of the file on which each row starts
+    fields: tuple[int, ...]  # (m,) the position of each column in the file, from 1
 
     def place(self, row: int, col: int) -> str:
         """Describe where in the file a value is, for an error message."""
-        if self.lines is None or self.fields is None:
-            return f"{self.row_place(row)} and {self.cols[col]!r:.60}"
         return at(self.path, self.lines[row], self.fields[col], self.cols[col])
 
     def row_place(self, row: int) -> str:
         """Describe where in the file a row is, for an error message."""
-        if self.lines is None:
-            return f"{self.path}, {self.rows[row]!r:.60}"
         return at(self.path, self.lines[row])
+
+    def row_sums(self) -> np.ndarray:
+        """Return the sum (n,) of each row, without its empty cells."""
+        return np.nansum(self.values, axis=1)
 
     def take(self, rows: Sequence[int], cols: Sequence[int]) -> Self:
         """Select rows and columns, in the given order."""
@@ -55,8 +53,8 @@ class Table:
             rows=tuple(self.rows[i] for i in rows),
             cols=tuple(self.cols[j] for j in cols),
             values=self.values[np.ix_(rows, cols)],
-            lines=self.lines and tuple(self.lines[i] for i in rows),
-            fields=self.fields and tuple(self.fields[j] for j in cols),
+            lines=tuple(self.lines[i] for i in rows),
+            fields=tuple(self.fields[j] for j in cols),
         )
 
     def aligned(self, rows: Sequence[str], cols: Sequence[str]) -> Self:
@@ -71,7 +69,8 @@ class Table:
             if name not in place:
                 raise ValueError(f"{self.path}: expected a {side} {name!r:.60}, got none.")
         if len(mine) > len(wanted):
-            other = next(name for name in mine if name not in set(wanted))
+            known = set(wanted)
+            other = next(name for name in mine if name not in known)
             raise ValueError(
                 f"{self.path}: expected the same {side}s as in the input, got {other!r:.60} too."
             )
@@ -137,11 +136,35 @@ def read_pairs(path: Path) -> list[Pair]:
     return [Pair(line, *(cell.strip() for cell in cells)) for line, cells in rows]
 
 
-def read_list(path: Path) -> Table:
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairList:
+    """Numbers of listed pairs, with names for their rows and columns."""
+
+    path: Path  # the file they came from
+    rows: tuple[str, ...]  # (n,) distinct names
+    cols: tuple[str, ...]  # (m,) distinct names
+    pairs: np.ndarray  # (E, 2) the row and the column of each pair
+    values: np.ndarray  # (E,), NaN for empty cells
+
+    def place(self, pair: int) -> str:
+        """Describe where in the file a value is, for an error message."""
+        row, col = self.pairs[pair]
+        return f"{self.row_place(row)} and {self.cols[col]!r:.60}"
+
+    def row_place(self, row: int) -> str:
+        """Describe where in the file a row is, for an error message."""
+        return f"{self.path}, {self.rows[row]!r:.60}"
+
+    def row_sums(self) -> np.ndarray:
+        """Return the sum (n,) of each row, without its empty cells."""
+        numbers = np.where(np.isnan(self.values), 0.0, self.values)
+        return np.bincount(self.pairs[:, 0], numbers, minlength=len(self.rows))
+
+
+def read_list(path: Path) -> PairList:
     """Read a table in long form: a header, then rows of an item, a label and a number.
 
-    Items and labels are numbered in the order in which they are first named. Pairs that are not
-    listed are NaN in the result, like empty cells.
+    Items and labels are numbered in the order in which they are first named.
 
     Raises:
         ValueError: A row does not have three cells, a cell is not a number, or a pair is repeated;
@@ -156,26 +179,26 @@ def read_list(path: Path) -> Table:
     labels: dict[str, int] = {}
     found: dict[tuple[int, int], float] = {}
     for row in rows:
-        item, label, _ = (cell.strip() for cell in row.cells)
+        item, label = row.cells[0].strip(), row.cells[1].strip()
         pair = items.setdefault(item, len(items)), labels.setdefault(label, len(labels))
         if pair in found:
             raise ValueError(
                 f"{at(path, row.line)}: expected a new pair, got {item!r:.60} and {label!r:.60} "
                 "again."
             )
-        found[pair] = float(numbers.of(row)[0])
+        found[pair] = numbers.last(row)
     if not found:
         raise _no_rows(path)
-    values = np.full((len(items), len(labels)), np.nan)
-    values[tuple(np.transpose(list(found)))] = list(found.values())
-    return Table(path, tuple(items), tuple(labels), values)
+    pairs = np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
+    values = np.fromiter(found.values(), np.float64, len(found))
+    return PairList(path, tuple(items), tuple(labels), pairs, values)
 
 
 def _named_rows(path: Path, rows: Iterator[Row], width: int, expected: str) -> Iterator[Row]:
     """Yield the rows; raise if one has not ``width`` cells or no names in its first two."""
     for row in rows:
-        named = all(cell.strip() for cell in row.cells[:2])
-        if len(row.cells) != width or not named:
+        cells = row.cells
+        if len(cells) != width or not (cells[0].strip() and cells[1].strip()):
             raise ValueError(
                 f"{at(path, row.line)}: expected {expected}, got {len(row.cells)} cells: "
                 f"{', '.join(row.cells)!r:.60}."

@@ -182,12 +182,21 @@ def _from_pairs(
     path: Path, files: "Files", unpaired: "Unpaired", given: Mapping[str, Any]
 ) -> _Problem:
     from permvi._cli import match_inputs
-    from permvi._cli.csv_tables import read_list, read_table
+    from permvi._cli.csv_tables import PairList, Table, read_list, read_table
 
     kind = given["kind"] or "scores"
     temperature = 1.0 if given["temperature"] is None else given["temperature"]
-    table = read_list(path) if given["pairs"] else read_table(path)
-    model = match_inputs.model_of_pairs(table, files, unpaired, kind=kind, temperature=temperature)
+    numbers: dict[str, Any] = {"kind": kind, "temperature": temperature}
+    model: Any
+    table: Table | PairList
+    if given["pairs"]:
+        from permvi._cli import match_lists
+
+        table = read_list(path)
+        model = match_lists.model_of_list(table, files, unpaired, **numbers)
+    else:
+        table = read_table(path)
+        model = match_inputs.model_of_pairs(table, files, unpaired, **numbers)
     note = None
     if kind == "probabilities" and match_inputs.look_like_distributions(table):
         note = (

@@ -1,6 +1,6 @@
 """Build the model of ``permvi match`` from its files and options."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from permvi._checks import one_of
 from permvi._cli.csv_cells import at, is_number
-from permvi._cli.csv_tables import TRUTH, Table, read_pairs, read_table
+from permvi._cli.csv_tables import TRUTH, PairList, Table, read_pairs, read_table
 from permvi._cli.options import INFER, KINDS, NOISES, SCALED, number, numbers
 from permvi.models import LinearMatching, PointMatching
 
@@ -56,10 +56,10 @@ def model_of_pairs(
     The numbers, and those of ``unpaired`` if these are not names of the table's borders, are of the
     same ``kind``, a key of `KINDS`. The temperature divides scores and costs.
     """
-    _check_kind("kind", kind, temperature)
+    check_kind("kind", kind, temperature)
     table, free = _split(table, unpaired, kind, temperature)
-    weights = _table_weights(table, kind, temperature)
-    _check_sums(table, kind)
+    weights = table_weights(table, kind, temperature)
+    check_sums(table, kind)
     found = _constraints(table.path, table.rows, table.cols, weights > -np.inf, files, free)
     scores = np.where(weights > -np.inf, weights, 0.0)
     return LinearMatching(scores, labels=(table.rows, table.cols), **found)
@@ -97,19 +97,17 @@ def model_of_features(
         distance = number("unmatched", unpaired.unmatched)
         unmatched = _log_density_at(distance, len(items.cols), settings)
     if unpaired.unused is not None:
-        unused = _one_weight("unused", number("unused", unpaired.unused), "probabilities")
-    everything = np.ones((len(items.rows), len(centers.rows)), dtype=bool)
+        unused = one_weight("unused", number("unused", unpaired.unused), "probabilities")
     free = {"row_unmatched": unmatched, "col_unmatched": unused}
-    found = _constraints(items.path, items.rows, centers.rows, everything, files, free)
+    found = _constraints(items.path, items.rows, centers.rows, None, files, free)
     return PointMatching(
         items.values, centers.values, **settings, labels=(items.rows, centers.rows), **found
     )
 
 
-def look_like_distributions(table: Table) -> bool:
+def look_like_distributions(table: Table | PairList) -> bool:
     """Return whether the rows of a table of probabilities all add up to one."""
-    sums = np.nansum(table.values, axis=1)
-    return table.values.shape[1] > 1 and bool(np.all(np.abs(sums - 1) < 1e-6))
+    return len(table.cols) > 1 and bool(np.all(np.abs(table.row_sums() - 1) < 1e-6))
 
 
 def _split(
@@ -128,11 +126,11 @@ def _split(
 
     def weight(option: str, given: str | None, side: str, border: Table | None) -> Any:
         if border is not None:
-            return _table_weights(border, kind, temperature).ravel()
+            return table_weights(border, kind, temperature).ravel()
         if given is None:
             return None
         value = number(option, given, f" or the name of a {side} of {table.path}")
-        return _one_weight(option, value, kind, temperature)
+        return one_weight(option, value, kind, temperature)
 
     column = row = None
     if unmatched in table.cols:
@@ -174,7 +172,7 @@ def _log_density_at(distance: float, features: int, settings: dict[str, Any]) ->
     return float(PointMatching(away, np.zeros((1, features)), **settings).scores[0, 0])
 
 
-def _check_kind(option: str, kind: str, temperature: float) -> None:
+def check_kind(option: str, kind: str, temperature: float) -> None:
     """Raise ``ValueError`` for an unknown kind, or a temperature that it cannot have."""
     one_of(option, kind, KINDS)
     if not 0 < temperature < np.inf:
@@ -206,19 +204,19 @@ def _log_weight(value: np.ndarray, kind: str, temperature: float = 1.0) -> np.nd
     return np.where(np.isnan(value), -np.inf, weight)
 
 
-def _table_weights(table: Table, kind: str, temperature: float = 1.0) -> np.ndarray:
-    """Return the (n, m) log weights of a table; raise for a number that is not of this kind."""
+def table_weights(table: Table | PairList, kind: str, temperature: float = 1.0) -> np.ndarray:
+    """Return the log weights of a table; raise for a number that is not of this kind."""
     weights = _log_weight(table.values, kind, temperature)
     bad = np.argwhere(np.isnan(weights))
     if len(bad):
-        i, j = map(int, bad[0])
+        place = tuple(map(int, bad[0]))
         raise ValueError(
-            f"{table.place(i, j)}: expected {_EXPECTED[kind]}, got {table.values[i, j]:g}."
+            f"{table.place(*place)}: expected {_EXPECTED[kind]}, got {table.values[place]:g}."
         )
     return weights
 
 
-def _one_weight(option: str, value: float, kind: str, temperature: float = 1.0) -> float:
+def one_weight(option: str, value: float, kind: str, temperature: float = 1.0) -> float:
     """Return the log weight of an option's number; raise if it is not of this kind."""
     weight = float("nan") if np.isnan(value) else _log_weight(np.array(value), kind, temperature)
     if np.isnan(weight):
@@ -226,11 +224,11 @@ def _one_weight(option: str, value: float, kind: str, temperature: float = 1.0) 
     return float(weight)
 
 
-def _check_sums(table: Table, kind: str) -> None:
+def check_sums(table: Table | PairList, kind: str) -> None:
     """Raise ``ValueError`` if a row of row probabilities adds up to more than one."""
     if kind != "row-probabilities":
         return
-    sums = np.nansum(table.values, axis=1)
+    sums = table.row_sums()
     row = int(np.argmax(sums))
     if sums[row] > 1 + _ROUNDING:
         raise ValueError(
@@ -243,30 +241,47 @@ def _constraints(
     path: Path,
     rows: tuple[str, ...],
     cols: tuple[str, ...],
-    allowed: np.ndarray,
+    allowed: np.ndarray | None,
     files: Files,
     free: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the arguments that all models share."""
+    """Return the arguments that all models share; ``allowed`` is None if all pairs are."""
     prior_scores = None
     if files.mask is not None:
-        allowed = allowed & _mask(read_table(files.mask, TRUTH).aligned(rows, cols))
+        mask = read_mask(files.mask, rows, cols)
+        allowed = mask if allowed is None else allowed & mask
     if files.prior is not None:
-        _check_kind("prior-kind", files.prior_kind, temperature=1.0)
-        prior = read_table(files.prior).aligned(rows, cols)
-        weights = _table_weights(prior, files.prior_kind)
-        _check_sums(prior, files.prior_kind)
-        # A pair without a score is impossible, but one without a prior is not.
-        weights = np.where(np.isnan(prior.values), 0.0, weights)
-        allowed = allowed & (weights > -np.inf)
-        prior_scores = np.where(weights > -np.inf, weights, 0.0)
-    known = None if files.known is None else _known(files.known, rows, cols, allowed)
-    _check_feasible(path, rows, len(cols), allowed, free["row_unmatched"])
-    mask = None if allowed.all() else allowed
-    return {"mask": mask, "known": known, "prior_scores": prior_scores, **free}
+        weights = read_prior(files, rows, cols)
+        possible = weights > -np.inf
+        allowed = possible if allowed is None else allowed & possible
+        prior_scores = np.where(possible, weights, 0.0)
+    if allowed is not None and allowed.all():
+        allowed = None
+    known = None
+    if files.known is not None:
+        known = read_known(
+            files.known, rows, cols, lambda i, j: allowed is None or bool(allowed[i, j])
+        )
+    if allowed is not None:
+        check_feasible(path, rows, len(cols), np.any(allowed, axis=1), free["row_unmatched"])
+    return {"mask": allowed, "known": known, "prior_scores": prior_scores, **free}
 
 
-def _mask(table: Table) -> np.ndarray:
+def read_prior(files: Files, rows: tuple[str, ...], cols: tuple[str, ...]) -> np.ndarray:
+    """Return the (n, m) log weights of the prior, -inf for impossible pairs."""
+    check_kind("prior-kind", files.prior_kind, temperature=1.0)
+    if files.prior is None:
+        raise ValueError("prior must be a file, got none.")
+    prior = read_table(files.prior).aligned(rows, cols)
+    weights = table_weights(prior, files.prior_kind)
+    check_sums(prior, files.prior_kind)
+    # A pair without a score is impossible, but one without a prior is not.
+    return np.where(np.isnan(prior.values), 0.0, weights)
+
+
+def read_mask(path: Path, rows: tuple[str, ...], cols: tuple[str, ...]) -> np.ndarray:
+    """Return the (n, m) mask of a file, True where a pair is allowed."""
+    table = read_table(path, TRUTH).aligned(rows, cols)
     values = np.nan_to_num(table.values, nan=0.0)
     bad = np.argwhere((values != 0) & (values != 1))
     if len(bad):
@@ -278,40 +293,48 @@ def _mask(table: Table) -> np.ndarray:
     return values == 1
 
 
-def _known(
-    path: Path, rows: tuple[str, ...], cols: tuple[str, ...], allowed: np.ndarray
+def read_known(
+    path: Path,
+    rows: tuple[str, ...],
+    cols: tuple[str, ...],
+    is_allowed: Callable[[int, int], bool],
 ) -> np.ndarray:
     """Return the (n,) known columns, -1 for unknown."""
     row_of, col_of = ({name: k for k, name in enumerate(names)} for names in (rows, cols))
     known = np.full(len(rows), -1)
+    used: set[int] = set()
     for line, item, label in read_pairs(path):
         for what, name, place in (("an item", item, row_of), ("a label", label, col_of)):
             if name not in place:
                 raise ValueError(f"{at(path, line)}: expected {what} of the input, got {name!r}.")
         i, j = row_of[item], col_of[label]
-        if known[i] >= 0 or j in known:
+        if known[i] >= 0 or j in used:
             raise ValueError(
                 f"{at(path, line)}: expected each item and each label once, got {item!r} and "
                 f"{label!r} again."
             )
-        if not allowed[i, j]:
+        if not is_allowed(i, j):
             raise ValueError(
                 f"{at(path, line)}: expected a pair that is allowed, got {item!r} and {label!r}, "
                 "which are not."
             )
         known[i] = j
+        used.add(j)
     return known
 
 
-def _check_feasible(
-    path: Path, rows: tuple[str, ...], m: int, allowed: np.ndarray, unmatched: Any
+def check_feasible(
+    path: Path, rows: tuple[str, ...], m: int, has_label: np.ndarray, unmatched: Any
 ) -> None:
-    """Raise ``ValueError`` if an item can neither be matched nor stay unmatched."""
+    """Raise ``ValueError`` if an item can neither be matched nor stay unmatched.
+
+    ``has_label``, (n,), tells whether an item has an allowed label.
+    """
     if unmatched is None:
         must_match = np.full(len(rows), len(rows) <= m)
     else:
         must_match = np.broadcast_to(np.asarray(unmatched) == -np.inf, len(rows))
-    stuck = np.flatnonzero(must_match & ~allowed.any(axis=1))
+    stuck = np.flatnonzero(must_match & ~has_label)
     if stuck.size:
         raise ValueError(
             f"{path}: expected an allowed label for each item, or --unmatched, got none for "

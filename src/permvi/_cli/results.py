@@ -29,6 +29,9 @@ _LIBRARIES = ("permvi", "jax", "numpyro", "numpy", "scipy")
 # Longer lists are cut in tables, but not in files.
 _MAX_IN_SET = 6
 _MAX_PAIRS = 8
+# If there are more items than the first number, only the least certain are shown, this many.
+MAX_ROWS = 1000
+SHOWN_OF_MANY = 100
 # The number of matchings that are listed by default. There are none for problems above a size where
 # each matching has a negligible probability and finding it takes minutes.
 _TOP = 3
@@ -220,8 +223,15 @@ def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
     """Print the items, the most probable matchings and the verdict."""
     items = items_of(posterior, level)
     partial = any(item["p_unmatched"] > 0 for item in items)
+    title = "Which label is it?"
+    if len(items) > MAX_ROWS:
+        title = (
+            f"{title} The {SHOWN_OF_MANY} least certain of {len(items):,} items; --csv and --json "
+            "have all of them"
+        )
+        items = sorted(items, key=lambda item: -item["entropy"])[:SHOWN_OF_MANY]
     terminal.table(
-        "Which label is it?",
+        title,
         ["item", "best label", *label_columns(level), *[">unmatched"] * partial],
         [
             [item["item"], *label_cells(item), *[f"{item['p_unmatched']:.3f}"] * partial]

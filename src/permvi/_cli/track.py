@@ -211,8 +211,16 @@ def verdict_of(model: "Tracks", posteriors: Sequence["Posterior"]) -> dict[str, 
 
 def show(linked: "LinkedTracks", verdict: dict[str, Any]) -> None:
     """Print the tracks, the least certain links and the verdict."""
+    tracks = tracks_of(linked)
+    title = "Tracks; p is the probability that all of its links are right"
+    if len(tracks) > results.MAX_ROWS:
+        title = (
+            f"The {results.SHOWN_OF_MANY} least certain of {len(tracks):,} tracks (--csv and "
+            "--json have all); p is the probability that all of its links are right"
+        )
+        tracks = sorted(tracks, key=lambda track: track["probability"])[: results.SHOWN_OF_MANY]
     terminal.table(
-        "Tracks; p is the probability that all of its links are right",
+        title,
         [">track", "frames", ">points", ">p", "points"],
         [
             [
@@ -222,7 +230,7 @@ def show(linked: "LinkedTracks", verdict: dict[str, Any]) -> None:
                 f"{track['probability']:.3f}",
                 results.short([point["id"] for point in track["points"]], _MAX_POINTS),
             ]
-            for track in tracks_of(linked)
+            for track in tracks
         ],
         fold=False,
     )

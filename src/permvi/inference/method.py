@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from permvi.posterior import Posterior
+from permvi.posterior.marginals import MAX_CELLS
 from permvi.problem.prepare import Prepared
 
 # The user's callback: ``progress(what, done, total)``.
@@ -79,6 +80,7 @@ class Method:
         sites: Whether it accepts models with several permutations.
         linear: Whether it needs scores.
         square: Whether it needs as many items as labels.
+        lists: Whether it accepts a list of candidate pairs instead of tables.
     """
 
     info: MethodInfo
@@ -89,10 +91,19 @@ class Method:
     sites: bool = True
     linear: bool = False
     square: bool = False
+    lists: bool = False
 
     def check(self, prepared: Prepared) -> None:
         """Raise ``ValueError`` for a model that the method does not support."""
         problem, info = prepared.problem, self.info
+        if prepared.listed is not None:
+            n, m = prepared.model.shape
+            if not self.lists:
+                raise ValueError(
+                    f"model must have at most {MAX_CELLS:,} pairs for method {info.name!r}, got "
+                    f"{n:,} by {m:,}; method 'linear' takes lists of pairs."
+                )
+            return
         (n, m), latents = problem.shape, ", ".join(map(repr, problem.latents))
         see = "pv.methods() lists the methods that support"
         masked, partial = problem.mask is not None, f"a partial matching problem; {see} those"

@@ -61,14 +61,21 @@ def check_labels(labels: Sequence[Any] | None, found: Labels, shape: tuple[int, 
     return checked[0], checked[1]
 
 
-def position(name: str, entry: Any, names: Names, size: int) -> int:
+def _position(name: str, entry: Any, places: Mapping[str, int] | None, size: int) -> int:
     """Return the index of a row or column that is given by its name or by its index."""
-    if names is not None and str(entry) in names:
-        return names.index(str(entry))
+    if places is not None and str(entry) in places:
+        return places[str(entry)]
     if isinstance(entry, int | np.integer) and 0 <= entry < size:
         return int(entry)
-    wanted = f"0 to {size - 1}" if names is None else "a label or its index"
+    wanted = f"0 to {size - 1}" if places is None else "a label or its index"
     raise ValueError(f"{name} must be {wanted}, got {entry!r}.")
+
+
+def _places(names: Names) -> dict[str, int] | None:
+    """Return the first index of each name."""
+    if names is None:
+        return None
+    return {name: k for k, name in reversed(list(enumerate(names)))}
 
 
 def known_from_pairs(
@@ -76,7 +83,8 @@ def known_from_pairs(
 ) -> np.ndarray:
     """Turn known pairs {row: column}, by name or index, into (n,) columns, -1 for unknown."""
     known = np.full(shape[0], -1)
+    rows, cols = _places(labels[0]), _places(labels[1])
     for row, column in pairs.items():
-        i = position("known rows", row, labels[0], shape[0])
-        known[i] = position("known columns", column, labels[1], shape[1])
+        i = _position("known rows", row, rows, shape[0])
+        known[i] = _position("known columns", column, cols, shape[1])
     return known

@@ -12,8 +12,10 @@ from permvi import _checks
 from permvi._checks import one_of
 from permvi.models import _arguments
 from permvi.models._pytree import pytree
+from permvi.models.candidates import CandidatePairs, sorted_pairs
 from permvi.models.labels import index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
+from permvi.models.neighbours import Geometry, near_pairs
 
 Noise = Literal["gaussian", "student_t"]
 NOISES = get_args(Noise)
@@ -47,6 +49,8 @@ Relaxation = Literal["linear", "mean"]
 _LOG_SCALE_SD = 1.5
 # Median of that prior, as a fraction of the spread of the centres.
 _TYPICAL_SCALE = 0.25
+# Pairs whose log weights are computed together, to limit memory.
+_PAIRS_PER_CHUNK = 1 << 20
 
 
 @pytree(
@@ -150,6 +154,61 @@ class PointMatching(_arguments.Constrained):
         residual = self.observations[..., :, None, :] - self.centers[..., None, :, :]
         return log_density(self.noise, residual, scale, self.df)
 
+    def candidate_pairs(self, row_alone: Any, col_alone: Any) -> CandidatePairs | None:
+        """Return the pairs of points that are near enough to matter; see `Model`.
+
+        Known pairs are among them. None if the scale is unknown or there are several permutations.
+        """
+        if self.scale is None or self.num_sites > 1:
+            return None
+        n, m = self.shape
+        free_rows, free_cols = np.ones(n, bool), np.ones(m, bool)
+        taken = np.zeros((2, 0), np.int64)
+        if self.known is not None:
+            rows = np.flatnonzero(self.known >= 0)
+            taken = np.stack([rows, self.known[rows]])
+            free_rows[taken[0]] = free_cols[taken[1]] = False
+        places = np.flatnonzero(free_rows), np.flatnonzero(free_cols)
+        found = CandidatePairs(taken[0, :0], taken[1, :0], np.zeros(0))
+        if all(map(len, places)):
+            geometry = self._geometry(*places)
+            found = near_pairs(geometry, row_alone[places[0]], col_alone[places[1]])
+        rows = np.concatenate([places[0][found.rows], taken[0]])
+        cols = np.concatenate([places[1][found.cols], taken[1]])
+        scores = np.concatenate([found.scores, self._scores_of(*taken)])
+        return sorted_pairs(rows, cols, scores)._replace(lost=found.lost, note=found.note)
+
+    def _geometry(self, rows: np.ndarray, cols: np.ndarray) -> Geometry:
+        """Return some observations and centres, with the log weights of their pairs."""
+        at_zero = np.zeros(self.observations.shape[-1])
+        best = float(log_density(self.noise, at_zero, np.asarray(self.scale), self.df))
+        if self.prior_scores is not None:
+            best += float(self.prior_scores.max())
+
+        def score(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+            found = self._scores_of(rows[i], cols[j])
+            return (
+                found
+                if self.mask is None
+                else np.where(self.mask[rows[i], cols[j]], found, -np.inf)
+            )
+
+        def reach(log_weight: float) -> float:
+            # A little further than the distance itself, for rounding.
+            return 1e-9 + (1 + 1e-9) * _distance(self.noise, best - log_weight, self.df)
+
+        scale = np.asarray(self.scale)
+        return Geometry(self.observations[rows] / scale, self.centers[cols] / scale, score, reach)
+
+    def _scores_of(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+        """Return log weights (E,) of pairs (E,), prior scores included."""
+        scores = np.empty(len(rows))
+        for start in range(0, len(rows), _PAIRS_PER_CHUNK):
+            part = slice(start, start + _PAIRS_PER_CHUNK)
+            residual = self.observations[rows[part]] - self.centers[cols[part]]
+            scores[part] = log_density(self.noise, residual, np.asarray(self.scale), self.df)
+        return scores if self.prior_scores is None else scores + self.prior_scores[rows, cols]
+
     def log_density(self, X: ArrayLike, scale: ArrayLike | None = None) -> jax.Array:
         """Return log densities (...) of matrices (..., n, m) or (..., S, n, m).
 
@@ -178,6 +237,18 @@ class PointMatching(_arguments.Constrained):
             # An unmatched row has no mean to compare with.
             per_row = per_row * X.sum(axis=-1)
         return jnp.sum(per_row, axis=(-1,) if self.num_sites == 1 else (-2, -1))
+
+
+def _distance(noise: str, drop: float, df: float) -> float:
+    """Return the distance beyond which the log density is below its maximum by more than ``drop``.
+
+    It is in standard deviations. Student's t decreases most slowly along one coordinate.
+    """
+    drop = max(drop, 0.0)
+    if noise == "gaussian":
+        return math.sqrt(2.0 * drop)
+    # Beyond this exponent there is no distance that floating point can square.
+    return math.sqrt(df * math.expm1(min(2.0 * drop / (df + 1.0), 600.0)))
 
 
 def _append_axes(scale: ArrayLike, ndim: int) -> jax.Array:

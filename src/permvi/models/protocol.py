@@ -27,6 +27,10 @@ class Model(Protocol):
     ``labels``          A pair: names of the rows, names of the columns, either of them None.
     ``scores``          (n, m) or (S, n, m) with ``log_density(X) = sum(scores * X)`` for every
                         matching: unlocks exact inference beyond a few items.
+    ``candidate_pairs``
+                        ``(row_alone, col_alone) -> CandidatePairs`` or None: the pairs that matter,
+                        prior scores and known pairs included, given the log weights (n,) and (m,)
+                        of staying alone. Tables of more than 5 million pairs are then not made.
     ``prior_scores``    Soft prior: log weights of pairs that `fit` adds to the density.
     ``row_unmatched``   (n,) or (S, n) log weights of leaving an item unmatched, -inf where it must
                         be matched. None: all are matched, except a surplus of rows.

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from permvi.models import _arguments
 from permvi.models._pytree import pytree
+from permvi.models.candidates import CandidatePairs, sorted_pairs
 from permvi.models.labels import NO_LABELS, Labels
 
 
@@ -67,15 +68,11 @@ class SparseMatching:
             raise ValueError(f"rows and cols must list a pair once, got {divmod(twice, m)} twice.")
         self.pair_weights = weights
         found = _arguments.constraints(
-            self.shape,
-            NO_LABELS,
-            None if known is None else self.mask,
-            known,
-            labels,
-            row_unmatched,
-            col_unmatched,
+            self.shape, NO_LABELS, None, known, labels, row_unmatched, col_unmatched
         )
         self.known, self.labels = found.known, found.labels
+        if self.known is not None:
+            _check_known(self.known, codes, m)
         self.row_unmatched, self.col_unmatched = found.row_unmatched, found.col_unmatched
 
     @classmethod
@@ -113,6 +110,11 @@ class SparseMatching:
         table[self.rows, self.cols] = self.pair_weights
         return table
 
+    def candidate_pairs(self, row_alone: Any, col_alone: Any) -> CandidatePairs:
+        """Return the list, sorted by row and then by column; see `Model`."""
+        del row_alone, col_alone
+        return sorted_pairs(self.rows, self.cols, np.asarray(self.pair_weights))
+
     def log_density(self, X: ArrayLike) -> jax.Array:
         """Return the sum over the listed pairs: (..., n, m) -> (...)."""
         return jnp.sum(self.pair_weights * jnp.asarray(X)[..., self.rows, self.cols], axis=-1)
@@ -121,6 +123,17 @@ class SparseMatching:
         """Return log densities (...) of permutations (..., n), -1 for unmatched."""
         chosen = jnp.asarray(perm)[..., self.rows] == jnp.asarray(self.cols)
         return jnp.sum(jnp.where(chosen, self.pair_weights, 0.0), axis=-1)
+
+
+def _check_known(known: np.ndarray, codes: np.ndarray, num_cols: int) -> None:
+    """Raise ``ValueError`` if a known pair is not among the listed ones, sorted ``codes``."""
+    rows = np.flatnonzero(known >= 0)
+    bad = rows[~np.isin(rows * num_cols + known[rows], codes)]
+    if len(bad):
+        raise ValueError(
+            f"known must respect mask, got the forbidden pair of row {bad[0]} and column "
+            f"{known[bad[0]]}."
+        )
 
 
 def _shape(value: Any) -> tuple[int, int]:

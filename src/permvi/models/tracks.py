@@ -6,11 +6,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from permvi._assignment.duality import best_matching, reduce_by_prices, residual_graph
 from permvi.models import _arguments
+from permvi.models.candidates import MAX_TABLE
 from permvi.models.labels import distinct, index_names, is_frame
 from permvi.models.points import PointMatching
 
@@ -238,7 +239,7 @@ class Tracks:
             >>> [track.points for track in linked.tracks]
             [((0, 0), (1, 1)), ((0, 1), (1, 0))]
         """
-        shapes = [np.shape(posterior.marginals) for posterior in posteriors]
+        shapes = [posterior.marginals.shape for posterior in posteriors]
         expected = [step.shape for step in self.steps]
         if shapes != expected:
             raise ValueError(
@@ -273,6 +274,11 @@ class Tracks:
         away[0, 0] = self.new * self.sd[0]
         new = float(PointMatching(away, np.zeros((1, d)), self.sd).scores[0, 0])
         lost = float(np.log(self.lost) - np.log1p(-self.lost))
+        alone: dict[str, Any] = {"row_unmatched": new, "col_unmatched": lost}
+        labels = (self.ids[t + 1], self.ids[t])
+        if len(after) * len(before) > MAX_TABLE:
+            # The model lists its pairs itself, and leaves out only links far less probable.
+            return PointMatching(after, before, self.sd, labels=labels, **alone), _NEGLIGIBLE[0]
         scores = PointMatching(after, before, self.sd).scores
         gaps = link_gaps(np.asarray(scores, np.float64), new, lost)
         small = (f for f in _NEGLIGIBLE if _largest_group(gaps <= np.log(f)) <= _MAX_GROUP)
@@ -282,9 +288,8 @@ class Tracks:
             before,
             self.sd,
             mask=gaps <= np.log(factor),
-            row_unmatched=new,
-            col_unmatched=lost,
-            labels=(self.ids[t + 1], self.ids[t]),
+            labels=labels,
+            **alone,
         )
         return model, factor
 
@@ -332,23 +337,31 @@ _FIRST = _Link(None, None, None, None, None)
 
 def _links(posterior: Any) -> list[_Link]:
     """The link of each later point."""
-    m = posterior.marginals.shape[1]
-    table = np.column_stack([posterior.marginals, posterior.p_unmatched_rows])
+    n, m = posterior.marginals.shape
+    p_new = posterior.p_unmatched_rows
     chosen = posterior.expected_loss("hamming").perm
-    links = []
-    for p, column in zip(table, np.where(chosen < 0, m, chosen).tolist(), strict=True):
-        others = np.where(np.arange(m + 1) == column, -1.0, p)
-        other = int(np.argmax(others))
-        links.append(
-            _Link(
-                None if column == m else column,
-                float(p[column]),
-                None if other == m else other,
-                float(p[other]),
-                float(p[m]),
-            )
-        )
-    return links
+    pairs = coo_array(posterior.marginals)
+    probability, runner_up = np.where(chosen < 0, p_new, 0.0), np.where(chosen == 0, 1, 0)
+    mine = pairs.col == chosen[pairs.row]
+    probability[pairs.row[mine]] = pairs.data[mine]
+    # The most probable other point comes last, and of equals the first.
+    others = np.flatnonzero(~mine)
+    order = others[np.lexsort((-pairs.col[others], pairs.data[others], pairs.row[others]))]
+    rows = pairs.row[order]
+    last = order[np.append(rows[1:] != rows[:-1], True)[: len(rows)]]
+    of_runner_up = np.zeros(n)
+    runner_up[pairs.row[last]], of_runner_up[pairs.row[last]] = pairs.col[last], pairs.data[last]
+    new = (chosen >= 0) & (p_new > of_runner_up)
+    runner_up, of_runner_up = np.where(new, m, runner_up), np.where(new, p_new, of_runner_up)
+    columns = zip(
+        [None if column < 0 else column for column in chosen.tolist()],
+        probability.tolist(),
+        [None if column == m else column for column in runner_up.tolist()],
+        of_runner_up.tolist(),
+        p_new.tolist(),
+        strict=True,
+    )
+    return [_Link(*link) for link in columns]
 
 
 def _frames(frames: Any) -> tuple[np.ndarray, ...]:

@@ -1,6 +1,6 @@
 """A posterior as text, HTML, a pandas frame and ArviZ data."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +96,13 @@ def _unsure(item: Item) -> str:
     )
 
 
-def to_frame(posterior: "Posterior", level: float) -> "pd.DataFrame":
-    """Return a frame with a row per item: labels, probabilities, entropy and credible set."""
+def to_frame(columns: Mapping[str, list], *, several: bool) -> "pd.DataFrame":
+    """Return a frame with a row per item, of its fields by name; ``several`` keeps the sites."""
     import pandas as pd
 
-    frame = pd.DataFrame([asdict(item) for item in posterior.item_summaries(level)])
     # The index is the row, and a single permutation needs no site.
-    return frame.drop(columns="row" if posterior.num_sites > 1 else ["site", "row"])
+    left_out = ("row",) if several else ("site", "row")
+    return pd.DataFrame({k: values for k, values in columns.items() if k not in left_out})
 
 
 def to_arviz(posterior: "Posterior", num: int | None, seed: int) -> Any:

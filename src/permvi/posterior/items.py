@@ -47,6 +47,71 @@ class Item:
     credible_set: tuple[str | int, ...]
 
 
+class Ranked(NamedTuple):
+    """The possible states of each row, the most probable first; ties are in order of columns.
+
+    Rows of several sites follow each other. State m is "unmatched".
+
+    Attributes:
+        starts: (rows + 1,) the first entry of each row, and the number of entries.
+        states: (entries,) columns.
+        probs: (entries,) their probabilities, all positive.
+    """
+
+    starts: np.ndarray
+    states: np.ndarray
+    probs: np.ndarray
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of each entry."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def take(self, rows: np.ndarray) -> "Ranked":
+        """Return the entries of some rows, in the given order."""
+        counts = np.diff(self.starts)[rows]
+        starts = np.append(0, np.cumsum(counts))
+        places = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], counts)
+        return Ranked(starts, self.states[places], self.probs[places])
+
+    def sizes(self, level: float) -> np.ndarray:
+        """Return (rows,) how many states of each row it takes to reach ``level``, in (0, 1]."""
+        if not 0 < level <= 1:
+            raise ValueError(f"level must be in (0, 1], got {level}.")
+        counts = np.diff(self.starts)
+        # With rounding errors even the sum over all states may be short of the level.
+        sizes, totals = counts.copy(), np.zeros(len(counts))
+        left, rank = np.flatnonzero(counts), 0
+        while left.size:
+            totals[left] += self.probs[self.starts[left] + rank]
+            rank += 1
+            reached = totals[left] >= level - _ROUNDING
+            sizes[left[reached]] = rank
+            left = left[~reached & (counts[left] > rank)]
+        return sizes
+
+
+def ranked(marginals: Marginals) -> Ranked:
+    """Return the possible states of all rows in decreasing order of probability."""
+    m = marginals.marginals.shape[-1]
+    if not marginals.is_sparse:
+        p = states(marginals).reshape(-1, m + 1)
+        order = np.argsort(-p, axis=-1, kind="stable")
+        counts = np.count_nonzero(p > 0, axis=-1)
+        first = np.arange(m + 1) < counts[:, None]
+        columns = order[first]
+        rows = np.repeat(np.arange(len(p)), counts)
+        return Ranked(np.append(0, np.cumsum(counts)), columns, p[rows, columns])
+    rows, cols, probs = marginals.pairs()
+    alone = np.flatnonzero(marginals.p_unmatched_rows > 0)
+    rows = np.concatenate([rows, alone])
+    cols = np.concatenate([cols, np.full(len(alone), m)])
+    probs = np.concatenate([probs, marginals.p_unmatched_rows[alone]])
+    order = np.lexsort((cols, -probs, rows))
+    starts = np.searchsorted(rows[order], np.arange(marginals.marginals.shape[0] + 1))
+    return Ranked(starts, cols[order], probs[order])
+
+
 def states(marginals: Marginals) -> np.ndarray:
     """Return (..., n, m+1) probabilities of each row's labels, 'unmatched' last."""
     return np.concatenate([marginals.marginals, marginals.p_unmatched_rows[..., None]], axis=-1)
@@ -54,8 +119,17 @@ def states(marginals: Marginals) -> np.ndarray:
 
 def entropies(marginals: Marginals) -> np.ndarray:
     """Return (..., n) entropies ``-sum_j p[i, j] log p[i, j]`` in nats, 'unmatched' included."""
-    p = states(marginals)
-    return np.maximum(0.0, -np.sum(p * np.log(np.where(p > 0, p, 1.0)), axis=-1))
+    if marginals.is_sparse:
+        rows, _, p = marginals.pairs()
+        alone = marginals.p_unmatched_rows
+        of_pairs = np.bincount(rows, _information(p), minlength=len(alone))
+        return np.maximum(0.0, of_pairs + _information(alone))
+    return np.maximum(0.0, np.sum(_information(states(marginals)), axis=-1))
+
+
+def _information(p: np.ndarray) -> np.ndarray:
+    """Return ``-p log p`` of each probability."""
+    return -p * np.log(np.where(p > 0, p, 1.0))
 
 
 def credible_sets(marginals: Marginals, level: float) -> list:
@@ -64,52 +138,68 @@ def credible_sets(marginals: Marginals, level: float) -> list:
     Returns:
         A list over rows (with several sites, a list of such lists) of tuples, most probable first.
     """
-    if not 0 < level <= 1:
-        raise ValueError(f"level must be in (0, 1], got {level}.")
-    p = states(marginals)
-    order = np.argsort(-p, axis=-1, kind="stable")
-    reached = np.cumsum(np.take_along_axis(p, order, axis=-1), axis=-1) >= level - _ROUNDING
-    # With rounding errors even the sum over all labels may be short of the level.
-    sizes = np.where(reached.any(-1), reached.argmax(-1) + 1, np.count_nonzero(p > 0, axis=-1))
-    columns = np.where(order == p.shape[-1] - 1, -1, order)
-
-    def collect(columns: np.ndarray, sizes: np.ndarray) -> list:
-        if sizes.ndim > 1:
-            return [collect(*site) for site in zip(columns, sizes, strict=True)]
-        return [tuple(row[:size].tolist()) for row, size in zip(columns, sizes, strict=True)]
-
-    return collect(columns, sizes)
-
-
-def summarise_items(marginals: Marginals, labels: Labels, level: float) -> list[Item]:
-    """Return the summaries of all items, site by site."""
     n, m = marginals.marginals.shape[-2:]
-    p = states(marginals).reshape(-1, n, m + 1)
-    order = np.argsort(-p, axis=-1, kind="stable")
-    entropy = entropies(marginals).reshape(-1, n)
-    sets = credible_sets(Marginals(p[..., :m], p[..., m], marginals.p_unmatched_cols), level)
+    found = ranked(marginals)
+    sets = _sets(found, np.where(found.states == m, -1, found.states).tolist(), level)
+    if marginals.p_unmatched_rows.ndim == 1:
+        return sets
+    return [sets[k : k + n] for k in range(0, len(sets), n)]
+
+
+def _sets(found: Ranked, names: list, level: float) -> list[tuple]:
+    """Return the credible set of each row, given the name of each entry."""
+    starts = found.starts[:-1]
+    ends = starts + found.sizes(level)
+    return [tuple(names[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def summarise_items(
+    marginals: Marginals, labels: Labels, level: float, rows: np.ndarray | None = None
+) -> list[Item]:
+    """Return the summaries of all items, site by site, or of some of these ``rows``."""
+    columns = item_columns(marginals, labels, level, rows)
+    return [Item(*values) for values in zip(*columns.values(), strict=True)]
+
+
+def item_columns(
+    marginals: Marginals, labels: Labels, level: float, rows: np.ndarray | None = None
+) -> dict[str, list]:
+    """Return the fields of `Item` by name, each a list over all items or over some ``rows``."""
+    n, m = marginals.marginals.shape[-2:]
+    found, entropy = ranked(marginals), entropies(marginals).ravel()
+    alone = marginals.p_unmatched_rows.ravel()
+    if rows is None:
+        rows = np.arange(len(alone))
+    else:
+        found, entropy, alone = found.take(rows), entropy[rows], alone[rows]
+    # An entry more, so that the runner-up of the last row has a place to look at.
+    ends, probs = np.append(found.states, 0), np.append(found.probs, 0.0)
+    first = found.starts[:-1]
+    best = ends[first]
+    several = np.diff(found.starts) > 1
+    # Of labels without any probability the first one is the runner-up.
+    runner_up = np.where(several, ends[first + 1], np.where(best == 0, 1, 0))
     row_labels, col_labels = labels
 
-    def name(column: int) -> str | int:
+    def names(columns: np.ndarray) -> list:
         if col_labels is None:
-            return -1 if column == m else column
-        return UNMATCHED if column in (-1, m) else col_labels[column]
+            return np.where(columns == m, -1, columns).tolist()
+        named = (*col_labels, UNMATCHED)
+        return [named[column] for column in columns.tolist()]
 
-    return [
-        Item(
-            site=site,
-            row=row,
-            item=row if row_labels is None else row_labels[row],
-            best=name(int(order[site, row, 0])),
-            probability=float(p[site, row, order[site, row, 0]]),
-            runner_up=name(int(order[site, row, 1])),
-            runner_up_probability=float(p[site, row, order[site, row, 1]]),
-            p_unmatched=float(p[site, row, m]),
-            entropy=float(entropy[site, row]),
-            credible_set=tuple(name(column) for column in sets[site][row]),
-        )
-        for site, row in np.ndindex(p.shape[:2])
-    ]
+    places = (rows % n).tolist()
+    return {
+        "site": (rows // n).tolist(),
+        "row": places,
+        "item": places if row_labels is None else [row_labels[row] for row in places],
+        "best": names(best),
+        "probability": probs[first].tolist(),
+        "runner_up": names(runner_up),
+        "runner_up_probability": np.where(several, probs[first + 1], 0.0).tolist(),
+        "p_unmatched": alone.tolist(),
+        "entropy": entropy.tolist(),
+        "credible_set": _sets(found, names(found.states), level),
+    }
 
 
 class Decision(NamedTuple):
@@ -145,6 +235,8 @@ def decode(marginals: Marginals, loss: Loss = "hamming") -> Decision:
         The matching and its expected loss.
     """
     one_of("loss", loss, get_args(Loss))
+    if marginals.is_sparse:
+        return _decode_lists(marginals, loss)
     pairs, rows, cols = marginals
     n, m = pairs.shape[-2:]
     losses = np.stack(
@@ -165,6 +257,33 @@ def decode(marginals: Marginals, loss: Loss = "hamming") -> Decision:
     return Decision(np.stack(perms).reshape(rows.shape), total)
 
 
+def _decode_lists(marginals: Marginals, loss: Loss) -> Decision:
+    """Return the matching of least expected Hamming loss under sparse marginals."""
+    # Imported here because small posteriors do not need it.
+    from permvi.problem.candidates import Candidates, best_matching
+
+    if loss != "hamming":
+        n, m = marginals.marginals.shape
+        raise ValueError(
+            f"loss must be 'hamming' for a posterior of {n * m:,} pairs, whose marginals are "
+            f"sparse, got {loss!r}."
+        )
+    rows, cols, probs = marginals.pairs()
+    alone = marginals.p_unmatched_rows
+    problem = Candidates(
+        rows,
+        cols,
+        probs - 1.0,
+        np.where(alone > 0, alone - 1.0, -np.inf),
+        np.where(marginals.p_unmatched_cols > 0, 0.0, -np.inf),
+    )
+    try:
+        perm = best_matching(problem)
+    except ValueError:
+        raise ValueError(_NOT_AVERAGES) from None
+    return Decision(perm, -problem.log_weight(perm))
+
+
 def _hamming(pairs: np.ndarray, p_unmatched: np.ndarray) -> np.ndarray:
     """Return (n, m+1) expected losses; the last column is for unmatched rows."""
     return 1.0 - np.column_stack([pairs, p_unmatched])
@@ -183,5 +302,8 @@ def _assign(values: np.ndarray, col_alone: np.ndarray) -> np.ndarray:
     perm = best_matching(grounded)
     if perm is None:
         # Only sums that are off by a whole unit lead here: marginals are averages of matchings.
-        raise ValueError("marginals must be averages of matchings, got some that no matching fits.")
+        raise ValueError(_NOT_AVERAGES)
     return perm
+
+
+_NOT_AVERAGES = "marginals must be averages of matchings, got some that no matching fits."

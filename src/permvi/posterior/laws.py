@@ -4,15 +4,23 @@ A law registers itself where it is defined. Its line in ``_HOMES`` lets a saved 
 a new process.
 """
 
+import hashlib
 import importlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import coo_array, csr_array
 
+from permvi.posterior.marginals import Marginals, is_large
 from permvi.problem.sites import Layout, narrow
+
+# Draws per chunk when counting pairs, to limit memory.
+_DRAWS_PER_CHUNK = 32
+# Larger sets of draws are not put into lexicographic order.
+_MAX_SORTED = 5_000_000
 
 
 class Law(Protocol):
@@ -169,10 +177,15 @@ class DrawsLaw:
         best = np.argsort(-probs, kind="stable")[:k]
         return perms[best].astype(np.int64), probs[best]
 
-    def marginals(self, layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return weighted frequencies of pairs, of unmatched rows and of unmatched columns."""
+    def marginals(self, layout: Layout) -> Marginals:
+        """Return weighted frequencies of pairs, of unmatched rows and of unmatched columns.
+
+        The frequencies of pairs are a sparse array if the table would be large.
+        """
         states = layout.num_cols + 1
         num_rows = self.draws[0].size
+        if self.draws.ndim == 2 and is_large((num_rows, layout.num_cols)):
+            return self._sparse_marginals(layout)
         cells = self.draws.reshape(-1, num_rows) % states + states * np.arange(num_rows)
         weights = np.repeat(self.weights, num_rows)
         table = np.bincount(cells.ravel(), weights=weights, minlength=num_rows * states)
@@ -180,7 +193,24 @@ class DrawsLaw:
         # Dividing by the sums keeps rows at one even with very many draws.
         table = table / table.sum(axis=-1, keepdims=True)
         marginals, p_rows = table[..., :-1], table[..., -1]
-        return marginals, p_rows, np.clip(1.0 - marginals.sum(axis=-2), 0.0, 1.0)
+        return Marginals(marginals, p_rows, np.clip(1.0 - marginals.sum(axis=-2), 0.0, 1.0))
+
+    def _sparse_marginals(self, layout: Layout) -> Marginals:
+        """Return the frequencies as lists, some draws at a time to save memory."""
+        n, m = layout.num_rows, layout.num_cols
+        total: Any = csr_array((n, m + 1))
+        for chunk in range(0, len(self.draws), _DRAWS_PER_CHUNK):
+            perms = self.draws[chunk : chunk + _DRAWS_PER_CHUNK]
+            weights = np.repeat(self.weights[chunk : chunk + len(perms)], n)
+            places = np.tile(np.arange(n), len(perms)), perms.ravel() % (m + 1)
+            total = total + csr_array(coo_array((weights, places), shape=(n, m + 1)))
+        pairs = total.tocoo()
+        probs = pairs.data / np.asarray(total.sum(axis=1))[pairs.row]
+        matched = pairs.col < m
+        rows, cols, probs_of_pairs = pairs.row[matched], pairs.col[matched], probs[matched]
+        p_rows = np.bincount(pairs.row[~matched], probs[~matched], minlength=n)
+        p_cols = np.clip(1.0 - np.bincount(cols, probs_of_pairs, minlength=m), 0.0, 1.0)
+        return Marginals.of_pairs(rows, cols, probs_of_pairs, p_rows, p_cols)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return draws and log weights."""
@@ -194,8 +224,15 @@ class DrawsLaw:
 
     @cached_property
     def _distinct(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct draws in lexicographic order, and their total weights."""
+        """Distinct draws and their total weights; small ones are in lexicographic order."""
         flat = self.draws.reshape(len(self.draws), -1)
-        perms, place = np.unique(flat, axis=0, return_inverse=True)
+        if flat.size <= _MAX_SORTED:
+            perms, place = np.unique(flat, axis=0, return_inverse=True)
+        else:
+            # Sorting would compare all entries of many draws, although most differ early.
+            seen: dict[bytes, int] = {}
+            names = (hashlib.sha256(row.tobytes()).digest() for row in flat)
+            place = np.array([seen.setdefault(name, len(seen)) for name in names])
+            perms = flat[np.unique(place, return_index=True)[1]]
         probs = np.bincount(place.ravel(), weights=self.weights, minlength=len(perms))
         return perms.reshape(-1, *self.draws.shape[1:]), probs

@@ -1,13 +1,19 @@
-"""Marginals whose rows and columns sum to one: the check of every posterior, and a repair."""
+"""Marginals whose rows and columns sum to one: the check of every posterior, and a repair.
 
-from typing import NamedTuple
+Marginals of large problems are SciPy's sparse arrays, which hold the pairs of positive probability.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import coo_array, csr_array, issparse
 
 from permvi.problem.sites import Layout
 
 TOLERANCE = 1e-6
+# Tables of more cells than this are kept as lists of pairs.
+MAX_CELLS = 25_000_000
 
 _SCALED = 1e-12
 _SINKHORN_STEPS = 20
@@ -16,30 +22,81 @@ _NEWTON_STEPS = 200
 _RIDGE = 1e-10
 
 
-class Marginals(NamedTuple):
-    """Marginals (..., n, m) with the probabilities of unmatched rows and columns."""
+def is_large(shape: tuple[int, int]) -> bool:
+    """Return whether the marginals of n by m pairs are kept as a sparse array."""
+    return shape[0] * shape[1] > MAX_CELLS
 
-    marginals: np.ndarray
+
+class Marginals(NamedTuple):
+    """Marginals (..., n, m) with the probabilities of unmatched rows and columns.
+
+    Attributes:
+        marginals: A NumPy array, or a ``scipy.sparse.csr_array`` (n, m) for large problems.
+        p_unmatched_rows: (..., n).
+        p_unmatched_cols: (..., m).
+    """
+
+    marginals: Any
     p_unmatched_rows: np.ndarray
     p_unmatched_cols: np.ndarray
 
+    @classmethod
+    def of_pairs(
+        cls,
+        rows: np.ndarray,
+        cols: np.ndarray,
+        probs: np.ndarray,
+        p_unmatched_rows: np.ndarray,
+        p_unmatched_cols: np.ndarray,
+        shape: tuple[int, int] | None = None,
+    ) -> "Marginals":
+        """Make the marginals of distinct pairs (E,), dense up to 25 million cells, else sparse.
+
+        Args:
+            rows: (E,) the row of each pair.
+            cols: (E,) the column of each pair.
+            probs: (E,) the probability of each pair.
+            p_unmatched_rows: (n,).
+            p_unmatched_cols: (m,).
+            shape: (n, m), by default the sizes of the two arrays before.
+        """
+        n, m = shape or (len(p_unmatched_rows), len(p_unmatched_cols))
+        if is_large((n, m)):
+            table: Any = csr_array(coo_array((probs, (rows, cols)), shape=(n, m)))
+        else:
+            table = np.zeros((n, m))
+            table[rows, cols] = probs
+        return cls(table, p_unmatched_rows, p_unmatched_cols)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the marginals are a sparse array."""
+        return issparse(self.marginals)
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows, columns and probabilities of the pairs of a sparse array, row by row."""
+        found = self.marginals.tocoo()
+        return found.row.astype(np.int64), found.col.astype(np.int64), found.data
+
 
 def check_marginals(
-    marginals: ArrayLike, p_unmatched_rows: ArrayLike | None, p_unmatched_cols: ArrayLike | None
+    marginals: Any, p_unmatched_rows: ArrayLike | None, p_unmatched_cols: ArrayLike | None
 ) -> Marginals:
     """Return float64 copies, clipped to [0, 1], if all rows and columns sum to one.
 
     Shapes are (n, m), (n,) and (m,), with or without a leading site axis. None stands for zeros.
+    Sparse marginals have no site axis, and come back as a ``csr_array`` without zeros.
 
     Raises:
         ValueError: A shape is wrong, or a sum or an entry is off by more than ``TOLERANCE``.
     """
-    pairs = np.array(marginals, dtype=np.float64)
+    pairs: Any = _lists(marginals) if issparse(marginals) else np.array(marginals, dtype=np.float64)
     layout = Layout.of("marginals", pairs.shape)
     rows = _alone("p_unmatched_rows", p_unmatched_rows, layout.event_shape)
     cols = _alone("p_unmatched_cols", p_unmatched_cols, (*layout.site_axes, layout.num_cols))
-    given = Marginals(pairs, rows, cols)
-    for name, array in given._asdict().items():
+    values = pairs.data if issparse(pairs) else pairs
+    names = ("marginals", "p_unmatched_rows", "p_unmatched_cols")
+    for name, array in zip(names, (values, rows, cols), strict=True):
         bad = array[~((array >= -TOLERANCE) & (array <= 1 + TOLERANCE))]
         if bad.size:
             raise ValueError(f"{name} must be probabilities, got {bad[0]}.")
@@ -53,7 +110,21 @@ def check_marginals(
                 f"probability of staying unmatched, got {sums[worst]:.9g} in {place}; "
                 "normalise_marginals repairs small errors."
             )
-    return Marginals(*(np.clip(array, 0.0, 1.0) for array in given))
+    rows, cols = np.clip(rows, 0.0, 1.0), np.clip(cols, 0.0, 1.0)
+    if not issparse(pairs):
+        return Marginals(np.clip(pairs, 0.0, 1.0), rows, cols)
+    np.clip(pairs.data, 0.0, 1.0, out=pairs.data)
+    pairs.eliminate_zeros()
+    return Marginals(pairs, rows, cols)
+
+
+def _lists(marginals: Any) -> csr_array:
+    """Return a copy of a sparse array in float64, row by row and sorted by column."""
+    if marginals.ndim != 2:
+        raise ValueError(f"sparse marginals must have shape (n, m), got {marginals.shape}.")
+    pairs = csr_array(marginals, dtype=np.float64, copy=True)
+    pairs.sum_duplicates()
+    return pairs
 
 
 def normalise_marginals(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 
 from permvi._checks import is_concrete, one_of, whole
 from permvi._version import __version__
@@ -50,7 +51,8 @@ class Posterior:
 
     Attributes:
         law: The distribution that gives draws and probabilities.
-        marginals: (n, m) P(item i is label j).
+        marginals: (n, m) P(item i is label j); a ``scipy.sparse.csr_array`` of the possible pairs
+            if there are more than 25 million cells.
         p_unmatched_rows: (n,) P(item i has no label), zeros where everything must match.
         p_unmatched_cols: (m,) P(label j has no item).
         mode: (n,) the most probable matching found, -1 for unmatched.
@@ -73,7 +75,7 @@ class Posterior:
     """
 
     law: Law
-    marginals: np.ndarray
+    marginals: Any
     p_unmatched_rows: np.ndarray = None  # type: ignore[assignment]
     p_unmatched_cols: np.ndarray = None  # type: ignore[assignment]
     mode: np.ndarray
@@ -98,7 +100,9 @@ class Posterior:
         if mode.shape != layout.event_shape:
             raise ValueError(f"mode must have shape {layout.event_shape}, got shape {mode.shape}.")
         for name, array in (*checked._asdict().items(), ("mode", mode)):
-            array.flags.writeable = False
+            parts = (array.data, array.indices, array.indptr) if issparse(array) else (array,)
+            for part in parts:
+                part.flags.writeable = False
             object.__setattr__(self, name, array)
         _check_evidence(self.log_evidence, self.log_evidence_kind)
         for name, convert in _PLAIN.items():
@@ -246,11 +250,13 @@ class Posterior:
 
     def most_uncertain(self, k: int = 10) -> list[Item]:
         """Return the k items of largest entropy."""
-        return sorted(self.item_summaries(), key=lambda item: -item.entropy)[: whole("k", k)]
+        largest = np.argsort(-self.entropy.ravel(), kind="stable")[: whole("k", k)]
+        return items.summarise_items(self._marginals, self.labels, 0.95, largest)
 
     def to_frame(self, level: float = 0.95) -> "pd.DataFrame":
         """Return a pandas frame with a row per item; see :class:`~permvi.posterior.Item`."""
-        return export.to_frame(self, level)
+        columns = items.item_columns(self._marginals, self.labels, level)
+        return export.to_frame(columns, several=self.num_sites > 1)
 
     def to_arviz(self, num: int | None = None, seed: int = 0) -> Any:
         """Return draws for ArviZ: ``InferenceData`` before ArviZ 1, else a ``DataTree``.

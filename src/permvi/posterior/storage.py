@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import coo_array, csr_array, issparse
 
 from permvi._files import atomic
 from permvi.posterior import diagnostics
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     import xarray as xr
 
 FORMAT = "permvi-posterior"
+# Sparse marginals are stored as lists of pairs, which is format 2. All else is as in format 1.
 FORMAT_VERSION = 1
+_LISTS_VERSION = 2
 
-_MARGINALS = ("marginals", "p_unmatched_rows", "p_unmatched_cols", "mode")
+_PAIRS = ("pair_rows", "pair_cols", "pair_probabilities")
+_BY_ITEM = ("p_unmatched_rows", "p_unmatched_cols", "mode")
 _NUMBERS = (
     "log_evidence", "log_evidence_kind", "log_evidence_se", "method", "settings", "seed",
     "fingerprint", "version", "num_evaluations", "seconds",
@@ -73,10 +77,11 @@ def load(path: str | PathLike[str]) -> Posterior:
     form, version = dataset.attrs.get("format"), dataset.attrs.get("format_version")
     if form != FORMAT:
         raise ValueError(f"path must be a posterior saved by permvi, got another file, {source}.")
-    if version != FORMAT_VERSION:
+    if version not in (FORMAT_VERSION, _LISTS_VERSION):
+        writer = dataset.attrs.get("permvi_version")
         raise ValueError(
-            f"path must be in format {FORMAT_VERSION}, which this permvi reads, got {source} in "
-            f"format {version} of permvi {dataset.attrs.get('permvi_version')}; update permvi."
+            f"path must be in format {FORMAT_VERSION} or {_LISTS_VERSION}, which permvi reads, "
+            f"got {source} in format {version} of permvi {writer}; update permvi."
         )
     try:
         return _from_dataset(dataset)
@@ -104,11 +109,17 @@ def _to_dataset(posterior: Posterior) -> "xr.Dataset":
 
     sites = ("site",) if posterior.num_sites > 1 else ()
     arrays: dict[str, Any] = {
-        "marginals": ((*sites, "row", "col"), posterior.marginals),
         "p_unmatched_rows": ((*sites, "row"), posterior.p_unmatched_rows),
         "p_unmatched_cols": ((*sites, "col"), posterior.p_unmatched_cols),
         "mode": ((*sites, "row"), posterior.mode),
     }
+    sparse = issparse(posterior.marginals)
+    if sparse:
+        pairs = posterior.marginals.tocoo()
+        for name, array in zip(_PAIRS, (pairs.row, pairs.col, pairs.data), strict=True):
+            arrays[name] = (("pair",), array)
+    else:
+        arrays["marginals"] = ((*sites, "row", "col"), posterior.marginals)
     for name, dim, names in zip(_LABELS, ("row", "col"), posterior.labels, strict=True):
         if names is not None:
             arrays[name] = ((dim,), np.array(names, dtype=object))
@@ -136,7 +147,7 @@ def _to_dataset(posterior: Posterior) -> "xr.Dataset":
     dataset = xr.Dataset(arrays)
     dataset.attrs = {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": _LISTS_VERSION if sparse else FORMAT_VERSION,
         "permvi_version": posterior.version,
         "record": json.dumps(record),
     }
@@ -172,7 +183,13 @@ def _from_dataset(dataset: "xr.Dataset") -> Posterior:
     record = json.loads(dataset.attrs["record"])
     found: dict[str, Any] = record["diagnostics"] | _with_prefix(arrays, "diagnostics_")
     found["extras"] = {name: arrays[f"extra_{k}"] for k, name in enumerate(record["extras"])}
-    fields: dict[str, Any] = {name: arrays[name] for name in _MARGINALS}
+    fields: dict[str, Any] = {name: arrays[name] for name in _BY_ITEM}
+    if _PAIRS[0] in arrays:
+        rows, cols, probs = (arrays[name] for name in _PAIRS)
+        shape = len(fields["p_unmatched_rows"]), len(fields["p_unmatched_cols"])
+        fields["marginals"] = csr_array(coo_array((probs, (rows, cols)), shape=shape))
+    else:
+        fields["marginals"] = arrays["marginals"]
     fields |= {name: record[name] for name in _NUMBERS}
     fields["labels"] = [arrays[name].tolist() if name in arrays else None for name in _LABELS]
     fields["latents"] = {

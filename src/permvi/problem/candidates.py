@@ -9,14 +9,18 @@ log weight of staying alone (unmatched or unused) is -inf has to be matched.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components, min_weight_full_bipartite_matching
+from scipy.sparse.csgraph import connected_components
 
+from permvi._assignment.lists import Pairs, solve_pairs
 from permvi.problem.unmatched import unmatched_weights
+
+if TYPE_CHECKING:
+    from permvi.problem.reduction import Reduction
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +106,23 @@ class Candidates:
             self.col_alone[cols],
         )
 
+    def without(self, reduction: "Reduction") -> tuple[float, "Candidates"]:
+        """Take out known pairs: return the sum of their log weights, and the problem that is left.
+
+        Raises:
+            KeyError: A known pair is not in the list.
+        """
+        n = self.shape[0]
+        settled = np.asarray(reduction.settled)
+        known = settled[self.rows] == self.cols
+        if np.count_nonzero(known) < np.count_nonzero(settled >= 0):
+            raise KeyError("candidate pairs must include all known pairs")
+        used = np.zeros(self.shape[1], bool)
+        used[settled[settled >= 0]] = True
+        left = (settled[self.rows] < 0) & ~used[self.cols]
+        rest = self.part(np.arange(n)[settled < 0], np.flatnonzero(~used), np.flatnonzero(left))
+        return float(self.scores[known].sum()), rest
+
     def table(self) -> np.ndarray:
         """Return the dense table (n, m) of log weights, -inf where there is no pair."""
         table = np.full(self.shape, -np.inf)
@@ -140,39 +161,10 @@ class Component(NamedTuple):
 def best_matching(problem: Candidates) -> np.ndarray:
     """Return the matching of largest weight, (n,), -1 for unmatched rows.
 
-    This is one sparse assignment. If rows or columns may stay alone, row i gets an extra column for
-    that and column j an extra row. If i and j are matched, their extra column and extra row are
-    matched to each other at no cost. Raise ``ValueError`` if no matching is feasible.
+    Raise ``ValueError`` if no matching is feasible.
     """
-    n, m = problem.shape
-    rows, cols, gains = problem.rows, problem.cols, problem.scores
-    free_rows = np.flatnonzero(problem.row_alone > -np.inf)
-    free_cols = np.flatnonzero(problem.col_alone > -np.inf)
-    size = (n, m)
-    if len(free_rows) or len(free_cols) or n != m:
-        alone = problem.row_alone[free_rows], problem.col_alone[free_cols]
-        rows = np.concatenate([rows, free_rows, n + free_cols, n + problem.cols])
-        cols = np.concatenate([cols, m + free_rows, free_cols, m + problem.rows])
-        gains = np.concatenate([gains, *alone, np.zeros(len(gains))])
-        size = (n + m, n + m)
-    if not len(gains):
-        raise ValueError(_INFEASIBLE)
-    # SciPy reads a weight of zero as no pair. Shifting is harmless: all perfect matchings have the
-    # same number of pairs.
-    shifted = gains - (gains.max() + 1.0)
-    try:
-        found = min_weight_full_bipartite_matching(
-            coo_array((shifted, (rows, cols)), shape=size).tocsr(), maximize=True
-        )[1]
-    except ValueError:
-        raise ValueError(_INFEASIBLE) from None
-    return np.where(found[:n] < m, found[:n], -1)
-
-
-_INFEASIBLE = (
-    "candidate pairs must leave a feasible matching, got none: rows or columns that have to be "
-    "matched share too few partners."
-)
+    arrays = problem.rows, problem.cols, problem.scores, problem.row_alone, problem.col_alone
+    return solve_pairs(Pairs(*arrays)).perm
 
 
 def used_pairs(problem: Candidates, best: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from permvi import assignment
 from permvi.models import _arguments
+from permvi.models.candidates import MAX_TABLE
 from permvi.models.labels import NO_LABELS, Labels
 from permvi.models.linear import gain_of_swap, sum_of_matched, sum_of_pairs
 from permvi.models.protocol import Model
@@ -98,12 +99,17 @@ class Prepared:
         reduction: How to put known pairs back, None where no pairs were taken out.
         settled: Whether known pairs leave nothing open. Then no pairs are taken out, and the mask
             of the problem allows the known pairs only.
+        listed: The pairs of a large model that lists them. Then the problem has no scores, mask or
+            log density, only its shape and its constant.
+        note: What the list leaves out, None if that is nothing.
     """
 
     model: Any
     problem: Problem
     reduction: Reduction | None
     settled: bool
+    listed: Candidates | None = None
+    note: str | None = None
 
     @property
     def labels(self) -> Labels:
@@ -112,15 +118,16 @@ class Prepared:
 
     @cached_property
     def linear(self) -> Linear | None:
-        """The whole problem, known pairs included, or None if it is not linear."""
-        scores = (
-            None if getattr(self.model, "latents", None) else getattr(self.model, "scores", None)
-        )
+        """The whole problem, known pairs included, or None if it is listed or not linear."""
+        no_table = self.listed is not None or getattr(self.model, "latents", None)
+        scores = None if no_table else getattr(self.model, "scores", None)
         return None if scores is None else self.linear_with(scores)
 
     @cached_property
     def candidates(self) -> Candidates:
         """The pairs of the reduced problem, which has to be linear; sites follow each other."""
+        if self.listed is not None:
+            return self.listed
         problem = self.problem
         layout = problem.layout
         scores, mask = problem.host_scores, problem.table_mask
@@ -151,12 +158,19 @@ class Prepared:
         return np.where(np.asarray(self.reduction.settled) >= 0, 0.0, placed)
 
 
-def prepare(model: Model) -> Prepared:
+def prepare(model: Model, *, lists: bool = True) -> Prepared:
     """Turn a model into the problem that engines see.
+
+    Args:
+        model: The model.
+        lists: Whether to take a list of candidate pairs instead of tables from a large model.
 
     Raises:
         ValueError: The mask allows no matching.
     """
+    listed = prepare_list(model) if lists else None
+    if listed is not None:
+        return listed
     table = Layout(model.num_sites, *model.shape).table_shape
     mask, known = getattr(model, "mask", None), getattr(model, "known", None)
     if not isinstance(model, _arguments.Constrained):
@@ -198,6 +212,49 @@ def prepare(model: Model) -> Prepared:
         delta=_delta if traceable and callable(getattr(model, "delta", None)) else None,
     )
     return Prepared(model, problem, reduction, settled)
+
+
+def prepare_list(model: Any) -> Prepared | None:
+    """Prepare a large model by its list of candidate pairs, or return None if it has none."""
+    shape, known = model.shape, getattr(model, "known", None)
+    list_pairs = getattr(model, "candidate_pairs", None)
+    if list_pairs is None or shape[0] * shape[1] <= MAX_TABLE:
+        return None
+    given = getattr(model, "row_unmatched", None), getattr(model, "col_unmatched", None)
+    rows, cols = (np.asarray(alone) for alone in unmatched_weights(*given, shape))
+    found = list_pairs(rows, cols)
+    if found is None:
+        return None
+    pairs = Candidates(found.rows, found.cols, found.scores, rows, cols)
+    reduction, settled, constant = None, False, 0.0
+    if known is not None and (known >= 0).any():
+        reduction = Reduction.of(known, shape[1])
+        settled = 0 in reduction.shape
+        constant, pairs = pairs.without(reduction)
+        if settled:
+            # Nothing is left to match, so the rest stays alone.
+            constant += float(pairs.row_alone.sum() + pairs.col_alone.sum())
+            reduction = None
+    problem = Problem(
+        data=None,
+        mask=None,
+        scores=None,
+        constant=constant,
+        row_unmatched=pairs.row_alone,
+        col_unmatched=pairs.col_alone,
+        latents={},
+        log_density=None,
+        log_density_of=_no_table,
+        shape=shape if reduction is None else reduction.shape,
+        num_sites=1,
+        traceable=False,
+    )
+    return Prepared(model, problem, reduction, settled, pairs, found.note)
+
+
+def _no_table(data: Any, perm: Any) -> Any:
+    del data, perm
+    raise ValueError("log densities need tables of pairs, got a list of candidates.")
 
 
 def _as_data(model: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
-from permvi.posterior.items import states
+from permvi.posterior.items import ranked
 from permvi.posterior.marginals import TOLERANCE, Marginals
 from permvi.report.words import CERTAIN, MILLION
 
@@ -31,17 +31,17 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
     labels to highlight is ``matching``, (n,) or (sites, n) with -1 for unmatched.
     """
     S, (n, m) = posterior.num_sites, posterior.shape
-    table = states(
+    everything = ranked(
         Marginals(posterior.marginals, posterior.p_unmatched_rows, posterior.p_unmatched_cols)
-    ).reshape(S, n, m + 1)
-    sets = posterior.credible_sets(level)
+    )
+    sizes, entries = everything.sizes(level), everything.rows
+    rank = np.arange(len(entries)) - everything.starts[entries]
+    kept = (everything.probs >= _FLOOR) & (rank < max(_LEAST_PER_ROW, _MAX_ENTRIES // (S * n)))
     choice = matching.reshape(S, n)
-    most = max(_LEAST_PER_ROW, _MAX_ENTRIES // (S * n))
-    sites, left_out = [], 0.0
-    for site, site_sets in enumerate(sets if S > 1 else [sets]):
-        rows, cols = _kept(table[site], most)
-        probs = table[site][rows, cols]
-        left_out = max(left_out, _largest_but(table[site], rows, cols))
+    sites = []
+    for site in range(S):
+        chosen = kept & (entries // n == site)
+        rows, cols, probs = entries[chosen] % n, everything.states[chosen], everything.probs[chosen]
         pairs = cols < m
         order = grouped(rows[pairs], cols[pairs], probs[pairs], (n, m))
         sites.append(
@@ -49,7 +49,7 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
                 "starts": np.searchsorted(rows, np.arange(n + 1)).tolist(),
                 "states": cols.tolist(),
                 "millionths": _millionths(probs),
-                "sizes": [len(chosen) for chosen in site_sets],
+                "sizes": sizes[site * n : (site + 1) * n].tolist(),
                 "unused": _millionths(posterior.p_unmatched_cols.reshape(S, m)[site]),
                 "matching": np.where(choice[site] < 0, m, choice[site]).tolist(),
                 "order": order.tolist(),
@@ -65,19 +65,9 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
         # Zeros up to rounding do not need a column.
         "rows_may_be_alone": bool(posterior.p_unmatched_rows.max() > TOLERANCE),
         "cols_may_be_alone": bool(posterior.p_unmatched_cols.max() > TOLERANCE),
-        "left_out": left_out,
+        "left_out": float(everything.probs[~kept].max(initial=0.0)),
         "sites": sites,
     }
-
-
-def _kept(table: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the entries to show, row by row and the most probable first."""
-    rows, cols = np.nonzero(table >= _FLOOR)
-    # The sort is stable, so that ties are in the order of credible sets.
-    order = np.lexsort((-table[rows, cols], rows))
-    rows, cols = rows[order], cols[order]
-    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    return rows[rank < most], cols[rank < most]
 
 
 def grouped(
@@ -101,12 +91,6 @@ def grouped(
     place = np.empty(size, dtype=np.int64)
     place[reverse_cuthill_mckee(graph, symmetric_mode=True)] = np.arange(size)
     return np.lexsort((place[:n], part[:n]))
-
-
-def _largest_but(table: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> float:
-    rest = table.copy()
-    rest[rows, cols] = 0.0
-    return float(rest.max())
 
 
 def _millionths(probs: np.ndarray) -> list[int]:

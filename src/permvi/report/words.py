@@ -4,6 +4,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import issparse
 
 from permvi.posterior.items import UNMATCHED
 
@@ -69,4 +70,5 @@ def col_name(posterior: "Posterior", col: int) -> str:
 def best_probabilities(posterior: "Posterior") -> np.ndarray:
     """(sites * n,) the probability of each item's best label, including "unmatched"."""
     pairs = posterior.marginals.max(axis=-1)
+    pairs = pairs.toarray() if issparse(pairs) else pairs
     return np.maximum(pairs, posterior.p_unmatched_rows).reshape(-1)

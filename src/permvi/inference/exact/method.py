@@ -60,6 +60,8 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 def affordable(prepared: Prepared) -> bool:
     """Return whether an exact solution is estimated to take seconds and at most a gigabyte."""
+    if prepared.listed is not None:
+        return False
     latents = prepared.problem.latents
     budget = 1.0 / _GRID_SIZE if latents else 1.0
     if latents and quadrature.refusal(latents) is not None:

@@ -45,17 +45,9 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         lambda: solve_linear(candidates, options, context.seed, stop), stop, context
     )
     layout = problem.layout
-    n, m = layout.joined_shape
-    table = np.zeros((n, m))
-    table[candidates.rows, candidates.cols] = result.pairs
-    reduced = Marginals(
-        layout.split_table(table),
-        result.rows.reshape(layout.event_shape),
-        result.cols.reshape(*layout.site_axes, -1),
-    )
     return Posterior(
         law=DrawsLaw(prepared.restore(layout.split(result.draws))),
-        **restore_marginals(prepared.reduction, reduced)._asdict(),
+        **_marginals(prepared, result)._asdict(),
         mode=prepared.restore(layout.split(result.mode)),
         **_evidence(float(problem.constant), result),
         diagnostics=_diagnostics(prepared, result),
@@ -104,6 +96,35 @@ def _evidence(constant: float, result: LinearResult) -> dict[str, Any]:
     error = None if result.exact else result.log_evidence_se
     value = constant + result.log_evidence
     return {"log_evidence": value, "log_evidence_kind": kind, "log_evidence_se": error}
+
+
+def _marginals(prepared: Prepared, result: LinearResult) -> Marginals:
+    """Return the marginals of the whole problem, known pairs included."""
+    pairs, reduction = prepared.candidates, prepared.reduction
+    layout = prepared.problem.layout
+    if layout.num_sites > 1:
+        table = np.zeros(layout.joined_shape)
+        table[pairs.rows, pairs.cols] = result.pairs
+        reduced = Marginals(
+            layout.split_table(table),
+            result.rows.reshape(layout.event_shape),
+            result.cols.reshape(*layout.site_axes, -1),
+        )
+        return restore_marginals(reduction, reduced)
+    if reduction is None:
+        return Marginals.of_pairs(pairs.rows, pairs.cols, result.pairs, result.rows, result.cols)
+    settled = np.asarray(reduction.settled)
+    known = np.flatnonzero(settled >= 0)
+    free_rows, free_cols = np.asarray(reduction.free_rows), np.asarray(reduction.free_cols)
+    p_rows, p_cols = np.zeros(len(settled)), np.zeros(len(reduction.col_place))
+    p_rows[free_rows], p_cols[free_cols] = result.rows, result.cols
+    return Marginals.of_pairs(
+        np.concatenate([free_rows[pairs.rows], known]),
+        np.concatenate([free_cols[pairs.cols], settled[known]]),
+        np.concatenate([result.pairs, np.ones(len(known))]),
+        p_rows,
+        p_cols,
+    )
 
 
 def _diagnostics(prepared: Prepared, result: LinearResult) -> Diagnostics:
@@ -164,5 +185,6 @@ METHODS = {
         options=option_names(LinearOptions),
         run=run,
         linear=True,
+        lists=True,
     ),
 }
