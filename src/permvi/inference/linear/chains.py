@@ -220,7 +220,7 @@ def run_round(
         for _ in range(draws_per_batch):
             if stopped(walk.worms(state, rates, share, num_worms, counts)):
                 return None
-            draws.append(walk.matching(state))
+            draws.append(walk.matching(state).astype(np.int32))
         counts /= num_worms * draws_per_batch
         # Welford's update of the mean and of the sum of squares.
         change = counts - mean

@@ -17,14 +17,14 @@ _NUM_BATCHES = 20
 # Steps of the first round of all chains, at least and for each row; every further round is half as
 # long as all before it.
 _FIRST_ROUND = 2_000_000
-_FIRST_PER_ROW = 1_000
+_FIRST_PER_ROW = 400
 # The most steps by default: for each row, at least, and at most.
 _STEPS_PER_ROW = 50_000
 _FEWEST_STEPS = 24_000_000
 _MOST_STEPS = 500_000_000
 # Steps that estimate the evidence: at least, and for each row.
 _EVIDENCE_STEPS = 6_000_000
-_EVIDENCE_PER_ROW = 4_000
+_EVIDENCE_PER_ROW = 1_500
 _WARM_UP = 0.1
 # The scaled weight for each row of the pairs that chains do without.
 _IMPLAUSIBLE = 1e-6
@@ -184,7 +184,7 @@ class _Tally:
         self._means = np.zeros((num_chains, E + n))
         self._variance = np.zeros(E + n)
         self._steps = 0
-        self._draws: list[np.ndarray] = []
+        self._draws = np.zeros((0, n), np.int32)
         self._label = np.zeros(n, int)
         for k, part in enumerate(split(self._problem, np.ones(E, bool))):
             self._label[part.rows] = k
@@ -198,7 +198,8 @@ class _Tally:
         variance = sum(r.squares for r in rounds) / count
         self._variance = (1.0 - share) ** 2 * self._variance + share**2 * variance
         self._steps += steps
-        self._draws.append(np.concatenate([r.draws for r in rounds]))
+        # The last round is long enough, and the draws of all rounds may not fit into memory.
+        self._draws = np.concatenate([r.draws for r in rounds])
 
     def _spread(self) -> np.ndarray:
         """Return (E + n,) variances of the mean of all chains.
@@ -271,8 +272,9 @@ class _Tally:
             apart = np.abs(self._means[:half].mean(axis=0) - self._means[half:].mean(axis=0))
             # By chance, hardly any of this many differences exceeds this many standard errors.
             noise = np.sqrt(2 * np.log(E + n)) * 2 * np.sqrt(self._variance)
-            disagreement = self._by_row(np.maximum(apart - noise, 0.0))
-        draws = np.concatenate(self._draws) if self._draws else np.zeros((0, n), int)
+            # Only the chains' share of the answer is affected.
+            disagreement = (1.0 - trust) * self._by_row(np.maximum(apart - noise, 0.0))
+        draws = self._draws
         if not len(draws):
             draws = np.stack([_matching(problem, chain) for chain in chains])
         kept = np.linspace(0, len(draws) - 1, num_draws).round().astype(int)

@@ -78,7 +78,8 @@ class LinearResult(NamedTuple):
         exact_rows: (n,) whether a row is in a part that was solved exactly.
         proven_error: A bound on the probability of all matchings that exact parts left out.
         sampling_error: (n,) expected total variation of each row due to sampling.
-        disagreement: (n,) total variation between the halves of the chains, beyond chance.
+        disagreement: (n,) total variation between the halves of the chains, beyond chance, times
+            the weight of the chains in the answer.
         belief_difference: (n,) total variation between chains and belief propagation.
         trust_in_beliefs: (n,) the weight of belief propagation in the answer.
         num_steps: The number of steps of the chains.
@@ -142,7 +143,7 @@ class _Solver:
             mode=self.best,
             log_evidence=0.0,
             log_evidence_se=0.0,
-            draws=np.full((options.num_draws, n), -1),
+            draws=np.full((options.num_draws, n), -1, np.int32),
             exact_rows=np.ones(n, bool),
             proven_error=0.0,
             sampling_error=np.zeros(n),
