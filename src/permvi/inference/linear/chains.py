@@ -29,11 +29,14 @@ import numpy as np
 
 from permvi.inference.linear.gauge import Gauge
 
-# Worms run to measure their length. Open ones are short, so their number is squared.
-_PILOT_WORMS = 20
-# A worm is undone after this many steps for each row and column, or this many in all.
-_LONGEST_PER_ITEM = 200
-_LONGEST = 20_000
+# Worms run to measure their length, this many at a time, until they have taken enough steps or
+# there are enough of them: some are very long.
+_PILOT_WORMS = 50
+_PILOT_STEPS = 50_000
+_MOST_PILOTS = 1_000
+# A worm is undone after this many steps for each row and column, at least after the second number.
+_LONGEST_PER_ITEM = 50
+_LONGEST = 50_000
 _MOST_STEPS = 2_000_000
 EMPTY = np.zeros(0)
 
@@ -123,13 +126,20 @@ class Walk:
 
         Worms that do not start count as one step.
         """
-        closed = 1.0 + self.worms(state, rates, 1.0, _PILOT_WORMS, EMPTY) / _PILOT_WORMS
+        closed = self._cost(state, rates, 1.0)
         if not rates.may_be_open:
             return 1.0, closed
-        number = _PILOT_WORMS**2
-        opened = 1.0 + self.worms(state, rates, 0.0, number, EMPTY) / number
+        opened = self._cost(state, rates, 0.0)
         share = opened / (opened + closed)
         return share, share * closed + (1.0 - share) * opened
+
+    def _cost(self, state: "State", rates: "Rates", share: float) -> float:
+        """Return the mean number of steps of some worms."""
+        steps = worms = 0
+        while steps < _PILOT_STEPS and worms < _MOST_PILOTS:
+            steps += self.worms(state, rates, share, _PILOT_WORMS, EMPTY)
+            worms += _PILOT_WORMS
+        return 1.0 + steps / worms
 
     def start(self, perm: np.ndarray, rng: np.random.Generator) -> "State":
         """Return the state of a chain at a matching (n,)."""

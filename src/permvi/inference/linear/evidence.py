@@ -30,7 +30,7 @@ from permvi.inference.linear.chains import EMPTY, State, Stop, Walk
 from permvi.inference.linear.gauge import Gauge
 
 _HIGHEST = 4.0
-_NUM_NODES = 20
+_NUM_NODES = 16
 # Expected numbers of items alone, beyond those without fugacity, at the lowest fugacity.
 _FEW_ALONE = 0.7
 _LOWEST = -40.0
@@ -38,6 +38,9 @@ _LOWEST = -40.0
 _ROUGH = 50
 _NUM_BATCHES = 10
 _WARM_UP = 0.25
+_FEWEST_LOOKS = 40
+# Where open worms are much shorter than closed ones, those are at most this rare.
+_OPEN_SHARE = 0.05
 # How often to look for a matching without items alone that have to be matched.
 _MAX_TRIES = 2000
 
@@ -105,12 +108,14 @@ def descend(
     for k, fugacity in enumerate(ladder.fugacities):
         rates = walk.at(fugacity)
         share, cost = walk.pace(state, rates)
-        # About one look at the chain for every step of a row.
-        worms = max(1, int(n / cost))
-        looks = max(1, int(per_level / (worms * cost) / (_NUM_BATCHES * (1.0 + _WARM_UP))))
+        # An open worm for each row between two looks at the chain.
+        worms = max(1, round(n / max(1.0 - share, _OPEN_SHARE)))
+        looks = max(_FEWEST_LOOKS, int(per_level / (worms * cost)))
+        warm_up = int(_WARM_UP * looks)
+        looks = (looks - warm_up) // _NUM_BATCHES
         last = k == count - 1
         for batch in range(-1, _NUM_BATCHES):
-            number = looks if batch >= 0 else max(1, int(_WARM_UP * looks * _NUM_BATCHES))
+            number = looks if batch >= 0 else warm_up
             total, ratio, steps = walk.watch(state, rates, share, worms, number, fugacity)
             if stopped(steps):
                 return None

@@ -25,6 +25,8 @@ _MOST_STEPS = 500_000_000
 # Steps that estimate the evidence: at least, and for each row.
 _EVIDENCE_STEPS = 6_000_000
 _EVIDENCE_PER_ROW = 1_500
+# Beyond this many rows, two descents have to do.
+_MANY_ROWS = 20_000
 _WARM_UP = 0.1
 # The scaled weight for each row of the pairs that chains do without.
 _IMPLAUSIBLE = 1e-6
@@ -73,23 +75,24 @@ def sample(
     limit = num_steps or min(max(_STEPS_PER_ROW * n, _FEWEST_STEPS), _MOST_STEPS)
     first = num_steps or min(max(_FIRST_ROUND, _FIRST_PER_ROW * n), limit)
     of_evidence = max(_EVIDENCE_STEPS, _EVIDENCE_PER_ROW * n) if num_steps is None else limit // 4
+    num_descents = num_chains if n <= _MANY_ROWS else min(num_chains, 2)
     stop.plan(limit + of_evidence)
     walk, rngs = Walk(gauge), _generators(seed, 2 * num_chains)
     ladder = build_ladder(gauge)
     with threads(num_chains) as pool:
         descents = _gather(
             pool.map(
-                lambda rng: descend(walk, ladder, rng, of_evidence // num_chains, stop),
-                rngs[:num_chains],
+                lambda rng: descend(walk, ladder, rng, of_evidence // num_descents, stop),
+                rngs[:num_descents],
             )
         )
         chains = _starts(walk, descents, rngs[num_chains:])
         tally = _Tally(walk, beliefs, num_chains)
         per_batch = max(1, -(-num_draws // (num_chains * _NUM_BATCHES)))
-        done, ahead = 0, first
+        planned, ahead = 0, first
         while ahead and not stop.asked:
             steps = ahead // num_chains
-            if not done:
+            if not planned:
                 _warm_up(walk, chains, int(_WARM_UP * steps), pool, stop)
             rounds = _gather(
                 pool.map(
@@ -103,12 +106,14 @@ def sample(
             if len(rounds) < num_chains:
                 break
             tally.add(rounds, ahead)
-            done += ahead
-            ahead = min(done // 2, limit - done)
+            planned += ahead
+            # Some worms are much longer than those that the plan was made with.
+            done = max(planned, sum(chain.num_steps for chain in chains))
+            ahead = max(0, min(planned // 2, limit - done))
             if num_steps is None and tally.error().mean() <= tolerance:
                 break
     value, error = log_evidence(ladder, descents) if descents else (np.nan, np.inf)
-    finished = not stop.asked and len(descents) == num_chains
+    finished = not stop.asked and len(descents) == num_descents
     found = tally.result(num_draws, gauge.log_factor + value, error, chains, finished=finished)
     pairs = np.zeros(len(problem.scores))
     pairs[kept] = found.marginals[0]
