@@ -313,7 +313,7 @@ class Quadratic:
         (
             lambda: pv.fit(pv.models.LinearMatching(np.zeros((30, 30))), "exact"),
             ValueError,
-            "scores must split into blocks of at most max_size=22",
+            "scores must split into blocks of at most max_size=24",
         ),
     ],
 )
