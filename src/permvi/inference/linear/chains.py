@@ -35,6 +35,8 @@ _PILOT_WORMS = 20
 _LONGEST_PER_ITEM = 200
 _LONGEST = 20_000
 _MOST_STEPS = 2_000_000
+# About the most steps before a chain looks whether it should stop.
+_STEPS_BETWEEN_LOOKS = 1_000_000
 EMPTY = np.zeros(0)
 
 
@@ -212,14 +214,17 @@ def run_round(
     share, cost = walk.pace(state, rates)
     pieces = num_batches * draws_per_batch
     num_worms = max(1, int(num_steps / cost / pieces))
+    at_once = max(1, int(_STEPS_BETWEEN_LOOKS / cost))
     size = len(walk.gauge.weights) + len(state.choice)
     mean, squares = np.zeros(size), np.zeros(size)
     draws = []
     for batch in range(num_batches):
         counts = np.zeros(size)
         for _ in range(draws_per_batch):
-            if stopped(walk.worms(state, rates, share, num_worms, counts)):
-                return None
+            for begun in range(0, num_worms, at_once):
+                some = min(at_once, num_worms - begun)
+                if stopped(walk.worms(state, rates, share, some, counts)):
+                    return None
             draws.append(walk.matching(state))
         counts /= num_worms * draws_per_batch
         # Welford's update of the mean and of the sum of squares.
