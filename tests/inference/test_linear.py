@@ -1,37 +1,25 @@
-"""Sparse problems against brute force, against the dense engines, and through `fit`."""
+"""Method "linear": solved parts put together, far modes, options, interruption, and `fit`."""
 
-import warnings
+import signal
+import subprocess
+import sys
+import threading
+import time
 
-import exact_cases
+import linear_cases as cases
 import numpy as np
 import pytest
-from exact_oracle import brute_force, summarise
-from scipy import stats
 
 import permvi as pv
 from permvi import metrics
-from permvi.inference import auto
+from permvi.inference import auto, sparse
 from permvi.inference.exact import solve_exact
-from permvi.inference.linear import Candidates, LinearOptions, solve_linear
-from permvi.inference.linear.beliefs import log_bethe, propagate, scale_to_marginals
-from permvi.inference.linear.chains import run_chains
-from permvi.problem.candidates import best_matching, split, used_pairs
+from permvi.inference.linear import Candidates, LinearOptions, LinearResult, method, solve_linear
+from permvi.inference.linear.chains import Stop
 from permvi.problem.prepare import prepare
 
-CASES = {
-    "perfect": lambda rng: exact_cases.masked(rng, 5, 5, density=0.7),
-    "wide": lambda rng: exact_cases.masked(rng, 4, 5, density=0.7),
-    "tall": lambda rng: exact_cases.masked(rng, 5, 4, density=0.7),
-    "partial": lambda rng: exact_cases.partial(rng, 5, 5, density=0.7),
-    "rows": lambda rng: exact_cases.partial(rng, 5, 4, sides="rows", density=0.7),
-    "mixed": lambda rng: exact_cases.mixed(rng, 5, 5),
-}
-
-
-def sparse(given):
-    scores = np.nan_to_num(given["scores"])
-    others = {name: value for name, value in given.items() if name != "scores"}
-    return Candidates.from_table(scores, **others)
+# Leave everything to chains.
+SAMPLED = {"max_size": 0, "max_states": 0}
 
 
 def grounded(problem, result):
@@ -43,127 +31,15 @@ def grounded(problem, result):
     return table
 
 
-@pytest.mark.parametrize("name", list(CASES))
-def test_the_best_matching_and_the_pairs_in_use(name, rng):
-    for _ in range(5):
-        given = CASES[name](rng)
-        problem, found = sparse(given), brute_force(**given)
-        best = best_matching(problem)
-        assert found[tuple(best.tolist())] == pytest.approx(max(found.values()))
-        assert problem.log_weight(best) == pytest.approx(max(found.values()))
-        used = used_pairs(problem, best)
-        pairs = {(i, j) for perm in found for i, j in enumerate(perm) if j >= 0}
-        expected = [pair in pairs for pair in zip(problem.rows, problem.cols, strict=True)]
-        np.testing.assert_array_equal(used, expected)
-
-
-def test_nothing_feasible_is_one_sentence():
-    problem = Candidates.from_table(np.zeros((2, 2)), np.array([[True, False], [True, False]]))
-    with pytest.raises(ValueError, match="must leave a feasible matching, got none") as caught:
-        best_matching(problem)
-    assert "\n" not in str(caught.value)
-
-
-def test_parts_are_connected_and_cover_everything(rng):
-    mask = np.kron(np.eye(3, dtype=bool), np.ones((2, 3), bool))
-    mask = np.pad(mask, ((0, 1), (0, 0)))
-    problem = Candidates.from_table(np.zeros((7, 9)), mask, np.zeros(7), np.zeros(9))
-    parts = split(problem, np.ones(len(problem.rows), bool))
-    assert sorted(len(part.pairs) for part in parts) == [0, 6, 6, 6]
-    assert sorted(np.concatenate([part.rows for part in parts]).tolist()) == list(range(7))
-    assert sorted(np.concatenate([part.cols for part in parts]).tolist()) == list(range(9))
-
-
-@pytest.mark.parametrize("name", list(CASES))
-def test_chains_follow_the_exact_law(name, rng):
-    """Marginals within their own standard errors, and the draws by a goodness of fit."""
-    given = CASES[name](rng)
-    problem = sparse(given)
-    found = brute_force(**given)
-    _, marginals, _, log_probs = summarise(found, problem.shape)
-    options = {"num_chains": 2, "num_steps": 400_000, "num_draws": 1000}
-    # Prices may be anything up to one over the weight of being alone; those of beliefs are.
-    chains = run_chains(
-        problem, propagate(problem).log_prices, best_matching(problem), seed=1, **options
-    )
-    assert chains.finished
-    exact = np.append(marginals[problem.rows, problem.cols], marginals[:-1, -1])
-    error = chains.frequencies.mean(axis=0) - exact
-    # Five standard errors of some thirty numbers; pairs that are hardly ever seen have none.
-    assert (np.abs(error) <= 5 * chains.standard_errors + 1e-4).all()
-    probs = np.exp(log_probs)
-    counts = dict.fromkeys(found, 0)
-    for perm in map(tuple, chains.draws.tolist()):
-        counts[perm] += 1
-    seen, expected = np.array(list(counts.values())), probs * len(chains.draws)
-    large = expected >= 5
-    seen = np.append(seen[large], seen[~large].sum())
-    expected = np.append(expected[large], expected[~large].sum())
-    kept = expected > 0.5
-    assert (
-        stats.chisquare(seen[kept], expected[kept] * seen[kept].sum() / expected[kept].sum()).pvalue
-        > 1e-4
+def errors_of(problem, result, exact):
+    """(n,) total variations from an exact result."""
+    table = grounded(problem, result)[:-1, :-1]
+    return metrics.total_variation_per_row(
+        table, exact.marginals, result.rows, exact.p_unmatched_rows
     )
 
 
-def test_any_prices_give_the_same_law(rng):
-    given = exact_cases.partial(rng, 4, 4, scale=1.0)
-    problem = sparse(given)
-    _, marginals, _, _ = summarise(brute_force(**given), problem.shape)
-    exact = np.append(marginals[problem.rows, problem.cols], marginals[:-1, -1])
-    log_prices = -given["col_unmatched"] - rng.exponential(size=4)
-    chains = run_chains(
-        problem,
-        log_prices,
-        best_matching(problem),
-        num_chains=2,
-        num_steps=400_000,
-        num_draws=100,
-        seed=2,
-    )
-    error = chains.frequencies.mean(axis=0) - exact
-    assert (np.abs(error) <= 5 * chains.standard_errors + 1e-4).all()
-
-
-def path(rng, n, *, alone):
-    """Row i with columns i and i + 1: a tree."""
-    rows, cols = np.repeat(np.arange(n), 2), np.arange(2 * n) // 2 + np.arange(2 * n) % 2
-    weights = rng.normal(size=n), rng.normal(size=n + 1)
-    if not alone:
-        weights = np.full(n, -np.inf), np.zeros(n + 1)
-    return Candidates(rows, cols, rng.normal(size=2 * n), *weights)
-
-
-@pytest.mark.parametrize("alone", [True, False])
-def test_beliefs_are_exact_on_trees(alone, rng):
-    problem = path(rng, 5, alone=alone)
-    exact = solve_exact(
-        problem.table(), row_unmatched=problem.row_alone, col_unmatched=problem.col_alone
-    )
-    beliefs = propagate(problem)
-    assert beliefs.converged
-    pairs = exact.marginals[problem.rows, problem.cols]
-    np.testing.assert_allclose(beliefs.pairs, pairs, atol=1e-5)
-    bethe = log_bethe(problem, pairs, exact.p_unmatched_rows, exact.p_unmatched_cols)
-    np.testing.assert_allclose(bethe, exact.log_evidence, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", list(CASES))
-def test_the_bethe_free_energy_bounds_the_evidence(name, rng):
-    """Of the exact marginals, of the beliefs, and of any others."""
-    for _ in range(5):
-        given = CASES[name](rng)
-        problem = sparse(given)
-        evidence, marginals, _, _ = summarise(brute_force(**given), problem.shape)
-        n, m = problem.shape
-        pairs = marginals[problem.rows, problem.cols]
-        rows, cols = marginals[:n, m], marginals[n, :m]
-        for tilt in (np.ones(len(pairs)), rng.gamma(1.0, size=len(pairs))):
-            some = scale_to_marginals(problem, pairs * tilt, rows, cols)
-            assert log_bethe(problem, *some) <= evidence + 1e-7
-
-
-def merged(rng, sizes, **kind):
+def merged(rng, sizes, *, alone):
     """Blocks that know nothing of each other, their rows and columns shuffled."""
     n = sum(sizes)
     scores, mask = 2.0 * rng.normal(size=(n, n)), np.zeros((n, n), bool)
@@ -173,21 +49,24 @@ def merged(rng, sizes, **kind):
         start += size
     order = rng.permutation(n), rng.permutation(n)
     given = {"scores": scores[np.ix_(*order)], "mask": mask[np.ix_(*order)]}
-    if kind["alone"]:
+    if alone:
         given |= {"row_unmatched": rng.normal(size=n), "col_unmatched": rng.normal(size=n)}
     return given
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_small_parts_are_solved_exactly(alone, rng):
-    given = merged(rng, [1, 2, 3, 4, 5, 6], alone=alone)
-    problem, exact = sparse(given), solve_exact(**given)
-    result = solve_linear(problem, LinearOptions(num_draws=50))
+@pytest.mark.parametrize("options", [{}, {"max_size": 0}], ids=["subsets", "frontier"])
+def test_small_parts_are_solved_exactly(options, alone, rng):
+    given = merged(rng, [1, 2, 3, 4, 5, 9], alone=alone)
+    problem, exact = Candidates.from_table(**given), solve_exact(**given)
+    result = solve_linear(problem, LinearOptions(num_draws=50, **options))
     assert result.exact
-    assert result.num_steps == 0
-    np.testing.assert_allclose(grounded(problem, result)[:-1, :-1], exact.marginals, atol=1e-12)
-    np.testing.assert_allclose(result.cols, exact.p_unmatched_cols, atol=1e-12)
-    assert result.log_evidence == pytest.approx(exact.log_evidence)
+    assert (result.num_steps, result.log_evidence_se, result.finished) == (0, 0.0, True)
+    assert result.proven_error <= 2e-9
+    atol = 1e-11 + result.proven_error
+    assert errors_of(problem, result, exact).max() <= atol
+    np.testing.assert_allclose(result.cols, exact.p_unmatched_cols, atol=atol)
+    assert result.log_evidence == pytest.approx(exact.log_evidence, abs=1e-8)
     np.testing.assert_array_equal(result.mode, exact.mode)
     assert np.isfinite(exact.log_prob(result.draws)).all()
 
@@ -196,32 +75,106 @@ def test_small_parts_are_solved_exactly(alone, rng):
 def test_sampled_and_exact_parts_are_put_together(alone, rng):
     """Blocks of up to 9, of which those beyond 5 are left to chains."""
     given = merged(rng, [3, 5, 7, 8, 9], alone=alone)
-    problem, exact = sparse(given), solve_exact(**given)
-    result = solve_linear(problem, LinearOptions(max_size=5, num_steps=2_000_000))
-    assert np.count_nonzero(result.exact_rows) == 8
+    problem, exact = Candidates.from_table(**given), solve_exact(**given)
+    options = LinearOptions(max_size=5, max_states=0, num_steps=2_000_000)
+    result = solve_linear(problem, options)
+    assert np.count_nonzero(result.exact_rows) >= 8
     assert result.finished
     table = grounded(problem, result)
     np.testing.assert_allclose(table[:-1].sum(axis=1), 1, atol=1e-7)
     np.testing.assert_allclose(table[:, :-1].sum(axis=0), 1, atol=1e-7)
-    error = metrics.total_variation_per_row(
-        table[:-1, :-1], exact.marginals, result.rows, exact.p_unmatched_rows
-    )
-    assert error[result.exact_rows].max() <= 1e-12
-    sampled = ~result.exact_rows
+    error, sampled = errors_of(problem, result, exact), ~result.exact_rows
+    assert error[result.exact_rows].max() <= 1e-8
+    assert sampled.sum() >= 15
     assert error[sampled].max() <= 0.02
     # The stated error is the expected one: neither far too small nor far too large on average.
     assert 0.3 < error[sampled].mean() / result.sampling_error[sampled].mean() < 3
-    assert result.log_evidence <= exact.log_evidence
+    assert abs(result.log_evidence - exact.log_evidence) <= 4 * result.log_evidence_se < 2.0
     assert np.isfinite(exact.log_prob(result.draws)).all()
+    # Draws keep apart what is known for certain, and follow the marginals.
+    used = np.array([(result.draws == j).mean(axis=0) for j in range(table.shape[1] - 1)]).T
+    assert np.abs(used - exact.marginals).max() < 6 * 0.5 / np.sqrt(len(result.draws) / 5)
 
 
-def test_a_lost_chain_is_not_trusted(rng):
-    given = exact_cases.masked(rng, 60, 60, density=0.15)
-    model = pv.models.LinearMatching(np.nan_to_num(given["scores"]), mask=given["mask"])
-    with pytest.warns(pv.FitWarning, match="do not trust"):
-        posterior = pv.fit(model, "linear", num_steps=10)
-    assert posterior.diagnostics.converged is False
-    assert given["mask"][np.arange(60), posterior.sample(3)].all()
+@pytest.mark.parametrize("kind", ["square", "oblong", "tall", "partial", "rows", "mixed"])
+def test_sampled_problems_agree_with_the_subset_programme(kind):
+    """Over four problems each: the stated errors are the true ones, of marginals and evidence."""
+    ratios, scores = [], []
+    for seed in range(4):
+        rng = np.random.default_rng([7, seed])
+        problem = cases.candidates(cases.KINDS[kind](rng, 9, (0.7, 1.5)[seed % 2]))
+        alone = {"row_unmatched": problem.row_alone, "col_unmatched": problem.col_alone}
+        exact = solve_exact(problem.table(), **alone)
+        result = solve_linear(problem, LinearOptions(num_steps=400_000, **SAMPLED), seed)
+        assert not result.exact
+        ratios.append(errors_of(problem, result, exact).mean() / result.sampling_error.mean())
+        scores.append((result.log_evidence - exact.log_evidence) / result.log_evidence_se)
+        assert result.disagreement.max() <= 0.01
+    assert 0.3 < np.mean(ratios) < 2.0
+    assert np.sqrt(np.mean(np.square(scores))) < 2.2
+
+
+def test_the_truth_about_cycles_equals_enumeration():
+    table, scores = cases.cycle(6, 3.0, score=2.0)
+    exact = solve_exact(table)
+    log_evidence, diagonal = cases.cycle_truth(6, scores)
+    assert log_evidence == pytest.approx(exact.log_evidence)
+    assert diagonal == pytest.approx(exact.marginals[0, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 3.0, 20.0])
+@pytest.mark.parametrize("n", [24, 40])
+def test_far_modes_are_found_and_weighed(n, ratio):
+    """Left to chains; the modes differ in every row."""
+    table, scores = cases.cycle(n, ratio)
+    log_evidence, diagonal = cases.cycle_truth(n, scores)
+    problem = Candidates.from_table(table)
+    options = LinearOptions(num_draws=100, **SAMPLED)
+    result = solve_linear(problem, options, seed=1)
+    found = np.diag(grounded(problem, result))[:n]
+    assert np.abs(found - diagonal).mean() <= 0.05
+    assert np.abs(found - diagonal).mean() <= 4 * result.sampling_error.mean()
+    assert abs(result.log_evidence - log_evidence) <= 3 * result.log_evidence_se < 1.5
+    assert result.disagreement.max() <= 0.05
+
+
+def test_far_modes_of_the_default_are_exact():
+    """The subset programme or the frontier programme knows both modes."""
+    table, scores = cases.cycle(24, 3.0)
+    posterior = pv.fit(pv.models.LinearMatching(table), "linear", num_draws=10)
+    log_evidence, diagonal = cases.cycle_truth(24, scores)
+    np.testing.assert_allclose(np.diag(posterior.marginals), diagonal, atol=1e-3)
+    assert posterior.log_evidence == pytest.approx(log_evidence, abs=1e-3)
+    assert posterior.diagnostics.verdict == "trust"
+
+
+def test_the_seed_determines_the_result():
+    problem = cases.candidates(cases.KINDS["partial"](np.random.default_rng(3), 12, 1.0))
+    options = LinearOptions(num_steps=50_000, num_draws=20, **SAMPLED)
+    first, again, other = (solve_linear(problem, options, seed) for seed in (5, 5, 6))
+    for name in LinearResult._fields:
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
+    assert (first.pairs != other.pairs).any()
+    assert (first.draws != other.draws).any()
+    assert first.log_evidence != other.log_evidence
+
+
+def test_several_sites_are_solved_as_one(rng):
+    scores = rng.normal(size=(3, 6, 7))
+    exact = [solve_exact(table, row_unmatched=0.3, col_unmatched=-0.2) for table in scores]
+    model = pv.models.LinearMatching(scores, row_unmatched=0.3, col_unmatched=-0.2)
+    posterior = pv.fit(model, "linear", max_size=0, num_draws=20)
+    marginals = np.stack([site.marginals for site in exact])
+    np.testing.assert_allclose(posterior.marginals, marginals, atol=1e-8)
+    total = sum(site.log_evidence for site in exact)
+    assert posterior.log_evidence == pytest.approx(total, abs=1e-8)
+    assert posterior.log_evidence_kind == "exact"
+    assert posterior.sample(4).shape == (4, 3, 6)
+    sampled = pv.fit(model, "linear", num_steps=1_000_000, **SAMPLED)
+    assert sampled.method == "linear"
+    assert sampled.log_evidence_kind == "estimate"
+    assert abs(sampled.log_evidence - total) <= 4 * sampled.log_evidence_se
+    assert np.abs(sampled.marginals - marginals).sum(axis=-1).mean() <= 0.02
 
 
 def random_candidates(rng, n, degree, **constraints):
@@ -237,52 +190,66 @@ def random_candidates(rng, n, degree, **constraints):
 def test_the_front_door_takes_sparse_models(rng):
     model = random_candidates(rng, 600, 5, row_unmatched=-1.0, col_unmatched=-1.0)
     assert auto.choose(prepare(model)).name == "linear"
-    posterior = pv.fit(model, num_steps=600_000, num_draws=200)
+    options = {"num_steps": 600_000, "num_draws": 200}
+    posterior = pv.fit(model, **options)
     assert posterior.method == "linear"
     assert posterior.diagnostics.verdict == "trust"
-    assert posterior.log_evidence_kind == "bound"
+    assert posterior.log_evidence_kind == "estimate"
     assert not posterior.marginals[~model.mask].any()
-    again = pv.fit(model, num_steps=600_000, num_draws=200)
+    # The former name gives the same.
+    again = pv.fit(model, "sparse", **options)
+    assert again.method == "linear"
     np.testing.assert_array_equal(again.marginals, posterior.marginals)
     # The evidence is at least that of the best matching.
     best = float(model.log_density_of(posterior.mode)) - 2.0 * (posterior.mode < 0).sum()
     assert posterior.log_evidence >= best
 
 
+def test_the_former_module_has_the_same_objects():
+    assert sparse.solve_sparse is solve_linear
+    assert sparse.SparseOptions is LinearOptions
+    assert sparse.SparseResult is LinearResult
+    assert sparse.SparseProblem is Candidates
+
+
 def test_known_pairs_and_lists_agree_with_masked_tables(rng):
-    model = random_candidates(rng, 40, 3, row_unmatched=-0.5, col_unmatched=0.0)
+    alone = {"row_unmatched": -0.5, "col_unmatched": 0.0}
+    model = random_candidates(rng, 40, 3, **alone)
     known = {int(model.rows[7]): int(model.cols[7])}
-    tables = pv.models.LinearMatching(
-        model.scores, mask=model.mask, known=known, row_unmatched=-0.5, col_unmatched=0.0
-    )
+    tables = pv.models.LinearMatching(model.scores, mask=model.mask, known=known, **alone)
     lists = pv.models.SparseMatching(
-        model.rows,
-        model.cols,
-        model.pair_weights,
-        model.shape,
-        known=known,
-        row_unmatched=-0.5,
-        col_unmatched=0.0,
+        model.rows, model.cols, model.pair_weights, model.shape, known=known, **alone
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pv.FitWarning)
-        posteriors = [
-            pv.fit(one, "linear", max_size=size, num_steps=1_000_000)
-            for one, size in ((tables, 22), (lists, 22), (lists, 0))
-        ]
-    np.testing.assert_array_equal(posteriors[0].marginals, posteriors[1].marginals)
-    for posterior in posteriors:
-        assert posterior.marginals[next(iter(known.items()))] == 1.0
-    a, b = posteriors[1:]
+    one, two = (pv.fit(each, "linear", num_draws=20) for each in (tables, lists))
+    np.testing.assert_array_equal(one.marginals, two.marginals)
+    assert one.diagnostics.verdict == "trust"
+    assert one.log_evidence_kind == "exact"
+    sampled = pv.fit(lists, "linear", num_steps=2_000_000, **SAMPLED)
+    pair = next(iter(known.items()))
+    for posterior in (one, sampled):
+        assert posterior.marginals[pair] == 1.0
+        assert (posterior.sample(10)[:, pair[0]] == pair[1]).all()
     error = metrics.total_variation_per_row(
-        a.marginals, b.marginals, a.p_unmatched_rows, b.p_unmatched_rows
+        one.marginals, sampled.marginals, one.p_unmatched_rows, sampled.p_unmatched_rows
     )
     assert error.max() <= 0.02
+    assert abs(sampled.log_evidence - one.log_evidence) <= 4 * sampled.log_evidence_se
+
+
+def test_few_steps_have_large_stated_errors():
+    errors = []
+    for seed in range(6):
+        table = 1.5 * np.random.default_rng(seed).normal(size=(14, 14))
+        problem, exact = Candidates.from_table(table), solve_exact(table)
+        result = solve_linear(problem, LinearOptions(num_steps=10, **SAMPLED), seed)
+        errors.append((errors_of(problem, result, exact).mean(), result.sampling_error.mean()))
+        assert np.isfinite(exact.log_prob(result.draws)).all()
+    found, stated = np.mean(errors, axis=0)
+    assert 0.005 < found < 2 * stated
 
 
 def test_automatic_choice_prefers_exact_blocks_in_medium_problems(rng):
-    given = merged(rng, [5] * 20, alone=True)
-    model = pv.models.LinearMatching(**given)
+    model = pv.models.LinearMatching(**merged(rng, [5] * 20, alone=True))
     assert auto.choose(prepare(model)).name == "exact"
 
 
@@ -290,10 +257,131 @@ def test_automatic_choice_prefers_exact_blocks_in_medium_problems(rng):
     ("options", "message"),
     [
         ({"max_size": 40}, "max_size must be in 0..24, got 40"),
+        ({"max_size": True}, "max_size must be in 0..24, got True"),
+        ({"max_states": -1}, "max_states must be an integer of at least 0, got -1"),
+        ({"tolerance": 0.0}, "tolerance must be"),
         ({"num_chains": 0}, "num_chains must be an integer of at least 1, got 0"),
+        ({"num_draws": 0}, "num_draws must be an integer of at least 1, got 0"),
         ({"num_steps": 0}, "num_steps must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_options_get_one_sentence(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as caught:
         LinearOptions(**options)
+    assert "\n" not in str(caught.value)
+
+
+def soft_table(n):
+    return np.random.default_rng(0).normal(size=(n, n))
+
+
+def test_asking_chains_to_stop_gives_what_they_have():
+    """From another thread, while they run; without that they would run for hours."""
+    stop = Stop()
+    problem = Candidates.from_table(soft_table(60))
+    options = LinearOptions(num_steps=4 * 10**9, num_draws=10)
+
+    def ask():
+        while stop.done < 10_000_000:
+            time.sleep(0.01)
+        stop.asked = True
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    result = solve_linear(problem, options, stop=stop)
+    thread.join()
+    assert not result.finished
+    assert stop.done <= stop.total
+    np.testing.assert_allclose(grounded(problem, result)[:-1].sum(axis=1), 1.0, atol=1e-6)
+    assert np.isfinite([problem.log_weight(draw) for draw in result.draws]).all()
+
+
+@pytest.mark.parametrize("ratio", [None, 3.0], ids=["soft", "far-modes"])
+def test_stopping_before_anything_is_known_gives_beliefs(ratio):
+    table = soft_table(30) if ratio is None else cases.cycle(24, ratio)[0]
+    problem, stop = Candidates.from_table(table), Stop()
+    stop.asked = True
+    result = solve_linear(problem, LinearOptions(**SAMPLED, num_draws=5), stop=stop)
+    assert not result.finished
+    assert not np.isfinite(result.log_evidence_se)
+    np.testing.assert_allclose(grounded(problem, result)[:-1].sum(axis=1), 1.0, atol=1e-6)
+    assert np.isfinite([problem.log_weight(draw) for draw in result.draws]).all()
+
+
+def test_an_interrupted_fit_is_marked():
+    """Ctrl-C reaches the thread that shows the progress."""
+    seen = []
+
+    def progress(what, done, total):
+        seen.append((what, done, total))
+        if done >= 5_000_000:
+            raise KeyboardInterrupt
+
+    model = pv.models.LinearMatching(soft_table(60))
+    with pytest.warns(pv.FitWarning, match="do not trust"):
+        posterior = pv.fit(model, "linear", num_steps=4 * 10**9, num_draws=10, progress=progress)
+    assert posterior.diagnostics.verdict == "do not trust"
+    assert posterior.diagnostics.reasons[0].startswith("interrupted")
+    assert posterior.diagnostics.converged is False
+    assert {what for what, _, _ in seen} == {"linear"}
+    done = [count for _, count, _ in seen]
+    assert done == sorted(done)
+    assert all(0 <= count <= total for _, count, total in seen)
+    np.testing.assert_allclose(posterior.marginals.sum(axis=1), 1.0, atol=1e-6)
+
+
+def context(progress):
+    return method.Context("linear", 0, {}, progress)
+
+
+def test_an_interruption_without_any_result_is_raised(monkeypatch):
+    monkeypatch.setattr(method, "_PATIENCE", 0.05)
+    stop, done = Stop(), threading.Event()
+    stop.plan(1)
+
+    def progress(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        method._interruptible(lambda: done.wait(5), stop, context(progress))
+    assert stop.asked
+    done.set()
+
+
+def test_errors_of_the_solver_and_of_the_progress_are_raised():
+    stop, done = Stop(), threading.Event()
+    stop.plan(1)
+    with pytest.raises(ZeroDivisionError):
+        method._interruptible(lambda: 1 // 0, stop, context(lambda *_: None))
+    with pytest.raises(ZeroDivisionError):
+        method._interruptible(lambda: done.wait(5), stop, context(lambda *_: 1 // 0))
+    # Nobody waits for the chains any more.
+    assert stop.asked
+    done.set()
+
+
+SCRIPT = """
+import numpy as np
+import permvi as pv
+
+def progress(what, done, total):
+    if done:
+        print("chains", flush=True)
+
+model = pv.models.LinearMatching(np.random.default_rng(0).normal(size=(1000, 1000)))
+posterior = pv.fit(model, "linear", progress=progress)
+print(posterior.diagnostics.verdict, posterior.diagnostics.reasons[0], sep="; ")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
+def test_control_c_prints_what_is_known():
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "chains\n"
+            process.send_signal(signal.SIGINT)
+            printed = process.communicate(timeout=10)[0].splitlines()
+        finally:
+            process.kill()
+    assert printed[-1].startswith("do not trust; interrupted")

@@ -38,6 +38,8 @@ _MOST_PILOTS = 1_000
 _LONGEST_PER_ITEM = 50
 _LONGEST = 50_000
 _MOST_STEPS = 2_000_000
+# About the most steps before a chain looks whether it should stop.
+_STEPS_BETWEEN_LOOKS = 1_000_000
 EMPTY = np.zeros(0)
 
 
@@ -222,14 +224,17 @@ def run_round(
     share, cost = walk.pace(state, rates)
     pieces = num_batches * draws_per_batch
     num_worms = max(1, int(num_steps / cost / pieces))
+    at_once = max(1, int(_STEPS_BETWEEN_LOOKS / cost))
     size = len(walk.gauge.weights) + len(state.choice)
     mean, squares = np.zeros(size), np.zeros(size)
     draws = []
     for batch in range(num_batches):
         counts = np.zeros(size)
         for _ in range(draws_per_batch):
-            if stopped(walk.worms(state, rates, share, num_worms, counts)):
-                return None
+            for begun in range(0, num_worms, at_once):
+                some = min(at_once, num_worms - begun)
+                if stopped(walk.worms(state, rates, share, some, counts)):
+                    return None
             draws.append(walk.matching(state).astype(np.int32))
         counts /= num_worms * draws_per_batch
         # Welford's update of the mean and of the sum of squares.

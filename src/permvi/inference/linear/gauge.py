@@ -134,6 +134,10 @@ def scale(problem: Candidates, best: np.ndarray) -> Gauge:
 
     n, m = problem.shape
     alone = problem.row_alone, problem.col_alone
+    if n == m and any((weights == -np.inf).all() for weights in alone):
+        # Then nothing stays alone, and Sinkhorn's steps converge faster if they know.
+        alone = np.full(n, -np.inf), np.full(m, -np.inf)
+        problem = Candidates(problem.rows, problem.cols, problem.scores, *alone)
     distance = shortest_prices(
         problem.row_ends, problem.cols, problem.scores, *alone, best, n + m + 2
     )

@@ -62,6 +62,8 @@ def _interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) -
     """Run in a thread, so that Ctrl-C and progress do not wait for compiled code."""
     results: list[_Result] = []
     errors: list[BaseException] = []
+    # Not Thread.join: Python 3.11 takes a thread for finished if Ctrl-C comes while it waits.
+    ended = threading.Event()
 
     def work() -> None:
         try:
@@ -69,18 +71,22 @@ def _interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) -
         except BaseException as error:
             # Raised again below, in the thread of the caller.
             errors.append(error)
+        finally:
+            ended.set()
 
     # A daemon does not keep the interpreter from ending.
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    threading.Thread(target=work, daemon=True).start()
     try:
-        while thread.is_alive():
-            thread.join(_LOOK)
+        over = False
+        while not over:
+            over = ended.wait(_LOOK)
             if stop.total:
                 context.step(min(stop.done, stop.total), stop.total)
-    except KeyboardInterrupt:
+    except BaseException as error:
         stop.asked = True
-        thread.join(_PATIENCE)
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        ended.wait(_PATIENCE)
         if not results:
             raise
     if errors:

@@ -198,7 +198,7 @@ class _Solver:
         for inner in split(fewer.problem, used_pairs(fewer.problem, fewer.best)):
             outer = Component(part.rows[inner.rows], part.cols[inner.cols], kept[inner.pairs])
             if not self._solve_small(outer):
-                left.append((outer, fewer.part(*inner)))
+                left.append((outer, fewer.part(*inner).polished()))
         return left
 
     def _solve_subsets(self, part: Component) -> bool:
