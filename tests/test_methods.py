@@ -190,12 +190,13 @@ def test_unknown_options_get_a_suggestion():
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        (pv.models.LinearMatching(np.zeros((30, 30))), "sequential"),
-        (pv.models.LinearMatching(np.zeros((70, 70))), "rounding"),
+        (pv.models.LinearMatching(np.zeros((30, 30))), "linear"),
+        (pv.models.LinearMatching(np.zeros((24, 24))), "exact"),
         (
             pv.models.LinearMatching(np.zeros((70, 70)), row_unmatched=0.0, col_unmatched=0.0),
-            "mcmc",
+            "linear",
         ),
+        (pv.models.LinearMatching(np.zeros((3, 30, 30))), "linear"),
         (pv.models.CallableModel(lambda perm: 0.0, 12, "perm", jax=False), "sequential"),
         (pv.models.CallableModel(lambda perm: 0.0, 80, "perm", jax=False), "mcmc"),
         (pv.models.PointMatching(np.zeros((40, 2)), np.zeros((40, 2)), None), "rounding"),
@@ -216,11 +217,13 @@ def test_the_table_of_methods():
     assert len(lines) == len(table) + 2
     assert "<td>exact</td>" in table._repr_html_()
     assert registry.NAMES[0] == "auto"
-    for name in registry.NAMES[1:]:
-        assert registry.method(name).info.name == name
-        assert registry.method(name).options
+    for info in table:
+        assert registry.method(info.name).info.name == info.name
+        assert registry.method(info.name).options
+    # A former name stands for the method.
+    assert registry.method("sparse") is registry.method("linear")
     # The README says that this table lists all methods, those for one kind of model included.
-    assert tuple(info.name for info in table) == registry.NAMES[1:]
+    assert {info.name for info in table} | {"sparse"} == set(registry.NAMES[1:])
     assert "collapsed" in registry.NAMES
     assert "collapsed" not in registry.names_for(points())
 

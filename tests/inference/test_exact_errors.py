@@ -98,7 +98,7 @@ def test_wrong_types_are_refused(problem, match):
 
 def test_large_blocks_are_refused_with_an_estimate(rng):
     with pytest.raises(ValueError, match="max_size=22") as info:
-        solve_exact(rng.normal(size=(23, 23)))
+        solve_exact(rng.normal(size=(23, 23)), max_size=22)
     message = str(info.value)
     assert re.search(
         r"block of 23 by 23 that would need about 0\.12 GiB and [\d.]+ seconds", message
