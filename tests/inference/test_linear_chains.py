@@ -251,7 +251,7 @@ def test_the_ladder_integrates_the_derivative(kind):
     """With exact values at its nodes it gives the log total at the lowest fugacity."""
     for scale in (0.5, 3.0):
         gauge = cases.gauge_of(problem_of(kind, 10, n=4, scale=scale))
-        ladder = build_ladder(gauge)
+        ladder = build_ladder(gauge, Stop())
         *nodes, lowest = ladder.fugacities
         assert (np.diff(ladder.fugacities) < 0).all()
         # Belief propagation is a bound, and close at the highest fugacity.
@@ -267,7 +267,7 @@ def test_the_evidence_has_the_stated_error():
     for seed, kind in enumerate(list(cases.KINDS) * 5):
         problem = problem_of(kind, 100 + seed, n=5, scale=(0.5, 1.0, 2.0, 3.0)[seed % 4])
         gauge = cases.gauge_of(problem)
-        walk, ladder = Walk(gauge), build_ladder(gauge)
+        walk, ladder = Walk(gauge), build_ladder(gauge, Stop())
         rngs = [np.random.default_rng([seed, k]) for k in range(4)]
         descents = [descend(walk, ladder, rng, 60_000, Stop()) for rng in rngs]
         value, error = log_evidence(ladder, descents)
@@ -282,7 +282,7 @@ def test_the_evidence_has_the_stated_error():
 def test_one_chain_alone_has_an_error_too():
     problem = problem_of("square", 11)
     gauge = cases.gauge_of(problem)
-    walk, ladder = Walk(gauge), build_ladder(gauge)
+    walk, ladder = Walk(gauge), build_ladder(gauge, Stop())
     descent = descend(walk, ladder, np.random.default_rng(0), 200_000, Stop())
     value, error = log_evidence(ladder, [descent])
     assert abs(gauge.log_factor + value - cases.log_evidence(problem)) < 4 * error < 0.8
@@ -296,5 +296,5 @@ def test_chains_stop_when_they_are_asked_to():
     state = walk.start(gauge.best, np.random.default_rng(0))
     options = {"num_steps": 10**12, "num_batches": 10**6, "draws_per_batch": 1}
     assert run_round(walk, state, stopped=stop, **options) is None
-    assert descend(walk, build_ladder(gauge), np.random.default_rng(0), 10**5, stop) is None
+    assert descend(walk, build_ladder(gauge, Stop()), np.random.default_rng(0), 10**5, stop) is None
     assert stop.done > 0

@@ -59,7 +59,7 @@ class Ladder(NamedTuple):
     log_highest: float
 
 
-def build_ladder(gauge: Gauge) -> Ladder:
+def build_ladder(gauge: Gauge, stopped: Stop) -> Ladder:
     """Find how low to go by belief propagation; rough beliefs are enough for that."""
     highest = lowest = np.log(_HIGHEST)
     alone = gauge.row_alone + _HIGHEST, gauge.col_alone + _HIGHEST
@@ -67,7 +67,7 @@ def build_ladder(gauge: Gauge) -> Ladder:
     log_weights = np.log(np.maximum(gauge.weights, np.finfo(float).tiny))
     log_alone = np.log(alone[0]), np.log(alone[1])
     log_highest = log_bethe(log_weights, log_alone, found.pairs, found.rows, found.cols)
-    while lowest > _LOWEST:
+    while lowest > _LOWEST and not stopped.asked:
         lowest -= 1.0
         fugacity = np.exp(lowest)
         alone = gauge.row_alone + fugacity, gauge.col_alone + fugacity
@@ -120,10 +120,10 @@ def descend(
             if stopped(steps):
                 return None
             means[k, batch] = ratio if last else total
-    return Descent(means[:-1], means[-1], _settle(walk, state, ladder.fugacities[-1]))
+    return Descent(means[:-1], means[-1], _settle(walk, state, ladder.fugacities[-1], stopped))
 
 
-def _settle(walk: Walk, state: State, fugacity: float) -> State | None:
+def _settle(walk: Walk, state: State, fugacity: float, stopped: Stop) -> State | None:
     """Run on until all that have to be matched are, or give up."""
     gauge = walk.gauge
     rates = walk.at(fugacity)
@@ -134,7 +134,8 @@ def _settle(walk: Walk, state: State, fugacity: float) -> State | None:
             gauge.col_alone[state.holder < 0] > 0
         ).all():
             return state
-        walk.worms(state, rates, share, worms, EMPTY)
+        if stopped(walk.worms(state, rates, share, worms, EMPTY)):
+            break
     return None
 
 

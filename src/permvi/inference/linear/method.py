@@ -185,7 +185,7 @@ METHODS = {
             gives="marginals and draws, exact where possible; log evidence with its error",
             masks=True,
             partial=True,
-            cost="O(1) per step of a chain; up to 50,000 steps per item",
+            cost="O(1) per step of a chain; up to 30,000 steps per item",
             reference="Gurvits 2011; Sandvik and Moessner 2006; Bayati and Nair 2006",
         ),
         options=option_names(LinearOptions),

@@ -19,7 +19,7 @@ _NUM_BATCHES = 20
 _FIRST_ROUND = 2_000_000
 _FIRST_PER_ROW = 400
 # The most steps by default: for each row, at least, and at most.
-_STEPS_PER_ROW = 50_000
+_STEPS_PER_ROW = 30_000
 _FEWEST_STEPS = 24_000_000
 _MOST_STEPS = 500_000_000
 # Steps that estimate the evidence: at least, and for each row.
@@ -78,7 +78,7 @@ def sample(
     num_descents = num_chains if n <= _MANY_ROWS else min(num_chains, 2)
     stop.plan(limit + of_evidence)
     walk, rngs = Walk(gauge), _generators(seed, 2 * num_chains)
-    ladder = build_ladder(gauge)
+    ladder = build_ladder(gauge, stop)
     with threads(num_chains) as pool:
         descents = _gather(
             pool.map(
