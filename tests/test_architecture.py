@@ -122,7 +122,7 @@ def test_every_method_has_one_room():
         module = ".".join(("permvi", *path.relative_to(SOURCE).with_suffix("").parts))
         for name in importlib.import_module(module).METHODS:
             rooms.setdefault(name, set()).add(module.removeprefix("permvi.inference."))
-    assert sorted(rooms) == sorted(registry.names_for() + ["collapsed"])
+    assert sorted(rooms) == sorted([*registry.names_for(), "collapsed"])
     for name, modules in rooms.items():
         # Shared dynamics has variants of some methods in its own room.
         folders = {module.split(".")[0] for module in modules} - {"dynamics"}

@@ -190,6 +190,7 @@ def verdict_of(posterior: "Posterior") -> dict[str, Any]:
         "reasons": list(found.reasons),
         "log_evidence": posterior.log_evidence,
         "log_evidence_kind": posterior.log_evidence_kind,
+        "log_evidence_se": posterior.log_evidence_se,
     }
 
 
@@ -276,7 +277,10 @@ def facts_of(posterior: "Posterior") -> list[str]:
     facts = [f"verdict: {found.verdict} ({'; '.join(found.reasons)})"]
     evidence = ""
     if posterior.log_evidence is not None:
-        evidence = f", log evidence {posterior.log_evidence:.6g} ({posterior.log_evidence_kind})"
+        error = posterior.log_evidence_se
+        spread = "" if error is None else f" ± {error:.2g}"
+        kind = posterior.log_evidence_kind
+        evidence = f", log evidence {posterior.log_evidence:.6g}{spread} ({kind})"
     facts.append(f"method: {posterior.method}{evidence}")
     for name, latent in posterior.latents.items():
         if latent.mean.ndim == 0:

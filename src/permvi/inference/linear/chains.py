@@ -128,14 +128,14 @@ class Walk:
 
         Worms that do not start count as one step.
         """
-        closed = self._cost(state, rates, 1.0)
+        closed = self.cost(state, rates, 1.0)
         if not rates.may_be_open:
             return 1.0, closed
-        opened = self._cost(state, rates, 0.0)
+        opened = self.cost(state, rates, 0.0)
         share = opened / (opened + closed)
         return share, share * closed + (1.0 - share) * opened
 
-    def _cost(self, state: "State", rates: "Rates", share: float) -> float:
+    def cost(self, state: "State", rates: "Rates", share: float) -> float:
         """Return the mean number of steps of some worms."""
         steps = worms = 0
         while steps < _PILOT_STEPS and worms < _MOST_PILOTS:

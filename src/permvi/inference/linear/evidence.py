@@ -39,8 +39,6 @@ _ROUGH = 50
 _NUM_BATCHES = 10
 _WARM_UP = 0.25
 _FEWEST_LOOKS = 40
-# Where open worms are much shorter than closed ones, those are at most this rare.
-_OPEN_SHARE = 0.05
 # How often to look for a matching without items alone that have to be matched.
 _MAX_TRIES = 2000
 
@@ -107,16 +105,15 @@ def descend(
     per_level = num_steps / count
     for k, fugacity in enumerate(ladder.fugacities):
         rates = walk.at(fugacity)
-        share, cost = walk.pace(state, rates)
-        # An open worm for each row between two looks at the chain.
-        worms = max(1, round(n / max(1.0 - share, _OPEN_SHARE)))
-        looks = max(_FEWEST_LOOKS, int(per_level / (worms * cost)))
+        # An open worm for each row between two looks at the chain. Closed worms would be of no use
+        # at high fugacities, and where most rows are about to be matched they become very long.
+        looks = max(_FEWEST_LOOKS, int(per_level / (n * walk.cost(state, rates, 0.0))))
         warm_up = int(_WARM_UP * looks)
         looks = (looks - warm_up) // _NUM_BATCHES
         last = k == count - 1
         for batch in range(-1, _NUM_BATCHES):
             number = looks if batch >= 0 else warm_up
-            total, ratio, steps = walk.watch(state, rates, share, worms, number, fugacity)
+            total, ratio, steps = walk.watch(state, rates, 0.0, n, number, fugacity)
             if stopped(steps):
                 return None
             means[k, batch] = ratio if last else total
@@ -127,14 +124,12 @@ def _settle(walk: Walk, state: State, fugacity: float, stopped: Stop) -> State |
     """Run on until all that have to be matched are, or give up."""
     gauge = walk.gauge
     rates = walk.at(fugacity)
-    share, cost = walk.pace(state, rates)
-    worms = max(1, int(gauge.problem.shape[0] / cost))
     for _ in range(_MAX_TRIES):
         if (gauge.row_alone[state.choice >= len(gauge.weights)] > 0).all() and (
             gauge.col_alone[state.holder < 0] > 0
         ).all():
             return state
-        if stopped(walk.worms(state, rates, share, worms, EMPTY)):
+        if stopped(walk.worms(state, rates, 0.0, gauge.problem.shape[0], EMPTY)):
             break
     return None
 

@@ -22,7 +22,7 @@ from permvi.inference.linear.gauge import Gauge
 
 _NUM_SLOTS = 64
 # The order of rows is found in a time that grows with the square of their number.
-_MAX_ROWS = 20_000
+_MAX_ROWS = 5_000
 # The share of the total that a layer may always lose.
 _NEGLIGIBLE = 1e-13
 
