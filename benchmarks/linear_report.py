@@ -34,7 +34,9 @@ def findings(part: str, rows: list[Row]) -> dict[str, list[float]]:
     """Return the measurements of a group of rows that the summary keeps, by metric."""
     error, z = _numbers(rows, "error"), _numbers(rows, "z")
     trusted = [
-        float(row["error"]) for row in rows if row["verdict"] == "trust" and row.get("error")
+        float(row["error"])
+        for row in rows
+        if row["verdict"] == "trust" and row.get("error") not in (None, "")
     ]
     found = {"tv_per_row": error, "cpu_seconds": _numbers(rows, "cpu_s")}
     if part in ("accuracy", "large"):
@@ -46,7 +48,7 @@ def findings(part: str, rows: list[Row]) -> dict[str, list[float]]:
         found["log_evidence_error"] = [abs(e) for e in _numbers(rows, "evidence_error")]
     if part == "modes":
         found["trusted_and_wrong"] = [float(value > _WRONG) for value in trusted]
-        found["right"] = [float(float(row.get("error") or 1) <= _WRONG) for row in rows]
+        found["right"] = [float(value <= _WRONG) for value in error]
         found["evidence_beyond_3_errors"] = [float(abs(value) > 3) for value in z]
     if part == "evidence":
         found |= {"z": z, "z_squared": [value**2 for value in z]}

@@ -137,27 +137,21 @@ def _settle(walk: Walk, state: State, fugacity: float, stopped: Stop) -> State |
 def log_evidence(ladder: Ladder, descents: list[Descent]) -> tuple[float, float]:
     """Return log Z' and its standard error from independent descents.
 
-    The error of each node comes from all batches of all descents, or from the descents themselves
-    where that is larger on the whole.
+    The error is the largest of three estimates: from the batches of each level, from the
+    differences between descents at each level, and from those between whole descents.
     """
-    means = np.stack([d.means.mean(axis=1) for d in descents])
-    integral = ladder.weights @ means.mean(axis=0)
-    ratios = np.stack([d.ratios for d in descents])
+    # Pairs of (descents, levels, batches); the last level gives the ratio.
+    sums = np.stack([descent.means for descent in descents])
+    ratios = np.stack([descent.ratios for descent in descents])
     ratio = ratios.mean()
     if ratio == 0.0:
         return -np.inf, np.inf
-    value = ladder.log_highest - integral + np.log(ratio)
-    num = len(descents)
-
-    def variance(of_batches: np.ndarray) -> np.ndarray:
-        """Return the variance of the mean over chains of (chains, ..., batches)."""
-        batches = of_batches.shape[-1]
-        within = of_batches.var(axis=-1, ddof=1).mean(axis=0) / (num * batches)
-        if num == 1:
-            return within
-        between = of_batches.mean(axis=-1).var(axis=0, ddof=1) / num
-        return np.stack([within, between])
-
-    parts = variance(np.stack([d.means for d in descents])) @ ladder.weights**2
-    total = parts + variance(ratios) / ratio**2
-    return float(value), float(np.sqrt(np.max(total)))
+    value = ladder.log_highest - ladder.weights @ sums.mean(axis=(0, 2)) + np.log(ratio)
+    terms = np.concatenate([-ladder.weights[:, None] * sums, ratios[:, None] / ratio], axis=1)
+    num, _, batches = terms.shape
+    variances = [terms.var(axis=2, ddof=1).mean(axis=0).sum() / (num * batches)]
+    if num > 1:
+        by_level = terms.mean(axis=2)
+        variances += [by_level.var(axis=0, ddof=1).sum() / num]
+        variances += [by_level.sum(axis=1).var(ddof=1) / num]
+    return float(value), float(np.sqrt(max(variances)))

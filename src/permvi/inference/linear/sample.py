@@ -75,9 +75,9 @@ def sample(
     limit = num_steps or min(max(_STEPS_PER_ROW * n, _FEWEST_STEPS), _MOST_STEPS)
     first = num_steps or min(max(_FIRST_ROUND, _FIRST_PER_ROW * n), limit)
     of_evidence = max(_EVIDENCE_STEPS, _EVIDENCE_PER_ROW * n) if num_steps is None else limit // 4
-    num_descents = num_chains if n <= _MANY_ROWS else min(num_chains, 2)
+    num_descents = 2 * num_chains if n <= _MANY_ROWS else min(num_chains, 2)
     stop.plan(limit + of_evidence)
-    walk, rngs = Walk(gauge), _generators(seed, 2 * num_chains)
+    walk, rngs = Walk(gauge), _generators(seed, num_descents + num_chains)
     ladder = build_ladder(gauge, stop)
     with threads(num_chains) as pool:
         descents = _gather(
@@ -86,7 +86,7 @@ def sample(
                 rngs[:num_descents],
             )
         )
-        chains = _starts(walk, descents, rngs[num_chains:])
+        chains = _starts(walk, descents, rngs[num_descents:])
         tally = _Tally(walk, beliefs, num_chains)
         per_batch = max(1, -(-num_draws // (num_chains * _NUM_BATCHES)))
         planned, ahead = 0, first
