@@ -232,7 +232,9 @@ def test_known_pairs_and_lists_agree_with_masked_tables(rng):
     error = metrics.total_variation_per_row(
         one.marginals, sampled.marginals, one.p_unmatched_rows, sampled.p_unmatched_rows
     )
-    assert error.max() <= 0.02
+    stated = sampled.diagnostics.sampling_error_by_row
+    assert error.mean() <= 2 * stated.mean()
+    assert (error <= 5 * stated + 1e-3).all()
     assert abs(sampled.log_evidence - one.log_evidence) <= 4 * sampled.log_evidence_se
 
 

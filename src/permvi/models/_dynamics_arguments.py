@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from permvi import assignment
 from permvi.models import _arguments
@@ -275,6 +274,9 @@ def empirical_scales(
     grid = np.linspace(*_LOG_RIDGES, 100)
     best = int(np.argmax([solve(point)[0] for point in grid]))
     around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    # Imported here because it takes its time.
+    from scipy.optimize import minimize_scalar
+
     ridge = minimize_scalar(lambda point: -solve(point)[0], bounds=around, method="bounded").x
     variance = solve(float(ridge))[1]
     found_weight = np.sqrt(variance / (density * np.exp(ridge)))

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from permvi.distributions.vertex_prior import DEFAULT_WIDTH, VertexPrior
 from permvi.models import _arguments, _dynamics_arguments
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models._pytree import pytree
@@ -265,18 +264,21 @@ class SharedDynamics(_arguments.Constrained):
             "learn_noise": self.learned[1],
         }
 
-    def numpyro_model(self, width: float = DEFAULT_WIDTH) -> None:
+    def numpyro_model(self, width: float | None = None) -> None:
         """Run the model as a NumPyro program, for `permvi.AutoPermutation` and other inference.
 
         Its sites are ``W``, (E,), and ``X``, (m, m) or (J, m, m). Rows of X beyond the recorded
-        ones take the labels that are left over. ``width`` is that of the prior of X, see
-        `permvi.distributions.PermutationPrior`.
+        ones take the labels that are left over. ``width`` is that of the prior of X, by default
+        that of `permvi.distributions.VertexPrior`.
         """
+        # Imported here because NumPyro takes its time, and most models do without it.
         import numpyro
+
+        from permvi.distributions.vertex_prior import DEFAULT_WIDTH, VertexPrior
 
         W = numpyro.sample("W", self.latents["W"])
         mask = _dynamics_arguments.square_mask(self.mask, self.known, self.num_sites, self.shape)
-        prior = VertexPrior(self.num_labels, width, mask)
+        prior = VertexPrior(self.num_labels, DEFAULT_WIDTH if width is None else width, mask)
         if self.num_sites == 1:
             X = numpyro.sample("X", prior)
         else:

@@ -1,7 +1,7 @@
 """Matching points to centres: the noise, and the model of observations around the centres."""
 
 import math
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,9 @@ from permvi.models._pytree import pytree
 from permvi.models.candidates import CandidatePairs, sorted_pairs
 from permvi.models.labels import index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
-from permvi.models.neighbours import Geometry, near_pairs
+
+if TYPE_CHECKING:
+    from permvi.models.neighbours import Geometry
 
 Noise = Literal["gaussian", "student_t"]
 NOISES = get_args(Noise)
@@ -171,6 +173,9 @@ class PointMatching(_arguments.Constrained):
         places = np.flatnonzero(free_rows), np.flatnonzero(free_cols)
         found = CandidatePairs(taken[0, :0], taken[1, :0], np.zeros(0))
         if all(map(len, places)):
+            # Imported here because k-d trees take their time to load.
+            from permvi.models.neighbours import near_pairs
+
             geometry = self._geometry(*places)
             found = near_pairs(geometry, row_alone[places[0]], col_alone[places[1]])
         rows = np.concatenate([places[0][found.rows], taken[0]])
@@ -178,7 +183,7 @@ class PointMatching(_arguments.Constrained):
         scores = np.concatenate([found.scores, self._scores_of(*taken)])
         return sorted_pairs(rows, cols, scores)._replace(lost=found.lost, note=found.note)
 
-    def _geometry(self, rows: np.ndarray, cols: np.ndarray) -> Geometry:
+    def _geometry(self, rows: np.ndarray, cols: np.ndarray) -> "Geometry":
         """Return some observations and centres, with the log weights of their pairs."""
         at_zero = np.zeros(self.observations.shape[-1])
         best = float(log_density(self.noise, at_zero, np.asarray(self.scale), self.df))
@@ -196,6 +201,8 @@ class PointMatching(_arguments.Constrained):
         def reach(log_weight: float) -> float:
             # A little further than the distance itself, for rounding.
             return 1e-9 + (1 + 1e-9) * _distance(self.noise, best - log_weight, self.df)
+
+        from permvi.models.neighbours import Geometry
 
         scale = np.asarray(self.scale)
         return Geometry(self.observations[rows] / scale, self.centers[cols] / scale, score, reach)

@@ -23,13 +23,15 @@ _STEPS_PER_ROW = 30_000
 _FEWEST_STEPS = 24_000_000
 _MOST_STEPS = 500_000_000
 # Steps that estimate the evidence: at least, and for each row.
-_EVIDENCE_STEPS = 6_000_000
+_EVIDENCE_STEPS = 4_000_000
 _EVIDENCE_PER_ROW = 1_500
 # Beyond this many rows, two descents have to do.
 _MANY_ROWS = 20_000
 _WARM_UP = 0.1
 # The scaled weight for each row of the pairs that chains do without.
 _IMPLAUSIBLE = 1e-6
+# How far sums of marginals may be off.
+_SUMS = 1e-8
 _TINY = 1e-300
 
 
@@ -250,6 +252,17 @@ class _Tally:
         weight = V / np.maximum(V + np.maximum(B, V * np.sqrt(2 / np.bincount(label))), _TINY)
         return weight[label]
 
+    def _combined(self, trust: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return averages of beliefs, with weights ``trust``, (n,), and frequencies."""
+        problem, E = self._problem, len(self._problem.scores)
+        by_choice = np.append(trust[problem.rows], trust)
+        combined = by_choice * self._believed + (1.0 - by_choice) * self._means.mean(axis=0)
+        of_cols = np.clip(1.0 - np.bincount(problem.cols, combined[:E], problem.shape[1]), 0.0, 1.0)
+        # Rounding must not leave unmatched what has to be matched.
+        rows = np.where(problem.row_alone > -np.inf, combined[E:], 0.0)
+        cols = np.where(problem.col_alone > -np.inf, of_cols, 0.0)
+        return scale_to_marginals(problem, combined[:E], rows, cols)
+
     def result(
         self,
         num_draws: int,
@@ -264,13 +277,14 @@ class _Tally:
         n, E = problem.shape[0], len(problem.scores)
         trust = self._trust()
         mean = self._means.mean(axis=0)
-        by_choice = np.append(trust[problem.rows], trust)
-        combined = by_choice * self._believed + (1.0 - by_choice) * mean
-        of_cols = np.clip(1.0 - np.bincount(problem.cols, combined[:E], problem.shape[1]), 0.0, 1.0)
-        # Rounding must not leave unmatched what has to be matched.
-        rows = np.where(problem.row_alone > -np.inf, combined[E:], 0.0)
-        cols = np.where(problem.col_alone > -np.inf, of_cols, 0.0)
-        marginals = scale_to_marginals(problem, combined[:E], rows, cols)
+        marginals = self._combined(trust)
+        if not _sum_to_one(problem, marginals):
+            # Frequencies do by themselves; before the first round they are those of the chains' states.
+            if not self._steps:
+                states = [np.bincount(chain.choice, minlength=E + n) for chain in chains]
+                self._means = np.stack(states).astype(float)
+            trust = np.zeros(n)
+            marginals = self._combined(trust)
         disagreement = np.zeros(n)
         if self._num_chains > 1 and self._steps:
             half = self._num_chains // 2
@@ -297,6 +311,14 @@ class _Tally:
             sum(chain.num_undone for chain in chains) / max(worms, 1),
             finished and bool(self._steps),
         )
+
+
+def _sum_to_one(problem: Candidates, marginals: tuple[np.ndarray, ...]) -> bool:
+    """Return whether rows and columns of marginals sum to one."""
+    pairs, rows, cols = marginals
+    by_row = rows + np.bincount(problem.rows, pairs, len(rows))
+    by_col = cols + np.bincount(problem.cols, pairs, len(cols))
+    return all(bool(np.abs(sums - 1.0).max() <= _SUMS) for sums in (by_row, by_col))
 
 
 def _matching(problem: Candidates, chain: State) -> np.ndarray:

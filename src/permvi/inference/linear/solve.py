@@ -48,7 +48,7 @@ class LinearOptions:
 
     max_size: int = MAX_LABELS
     max_states: int = 20_000
-    tolerance: float = 0.0035
+    tolerance: float = 0.004
     num_steps: int | None = None
     num_chains: int = 4
     num_draws: int = 1000
