@@ -279,7 +279,7 @@ class _Tally:
         mean = self._means.mean(axis=0)
         marginals = self._combined(trust)
         if not _sum_to_one(problem, marginals):
-            # Frequencies do by themselves; before the first round they are those of the chains' states.
+            # Frequencies do; before the first round they are those of the chains' states.
             if not self._steps:
                 states = [np.bincount(chain.choice, minlength=E + n) for chain in chains]
                 self._means = np.stack(states).astype(float)
