@@ -22,7 +22,7 @@ from permvi.problem.candidates import Candidates
 _DAMPING = 0.1
 _TOLERANCE = 1e-7
 _MAX_STEPS = 500
-_SCALING_STEPS = 1000
+_SCALING_STEPS = 200
 _SCALED = 1e-9
 
 
@@ -105,12 +105,11 @@ def scale_to_marginals(
 
     Their sums should be close to one already: a few steps then suffice.
     """
+    # Imported here because it loads numba.
+    from permvi.inference.linear.gauge_kernels import sinkhorn_steps
+
     n, m = problem.shape
-    for _ in range(_SCALING_STEPS):
-        by_row = rows + np.bincount(problem.rows, pairs, n)
-        pairs, rows = pairs / by_row[problem.rows], rows / by_row
-        by_col = cols + np.bincount(problem.cols, pairs, m)
-        pairs, cols = pairs / by_col[problem.cols], cols / by_col
-        if np.abs(rows + np.bincount(problem.rows, pairs, n) - 1.0).max() <= _SCALED:
-            break
-    return pairs, rows, cols
+    a, b = np.ones(n), np.ones(m)
+    arrays = problem.row_ends, problem.cols, pairs, rows, cols
+    sinkhorn_steps(*arrays, a, b, _SCALING_STEPS, _SCALED)
+    return pairs * a[problem.rows] * b[problem.cols], rows * a, cols * b
