@@ -362,9 +362,14 @@ def test_errors_of_the_solver_and_of_the_progress_are_raised():
     done.set()
 
 
+# A shell starts jobs in the background with this signal ignored.
 SCRIPT = """
+import signal
+
 import numpy as np
 import permvi as pv
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def progress(what, done, total):
     if done:
