@@ -140,7 +140,7 @@ def log_evidence(ladder: Ladder, descents: list[Descent]) -> tuple[float, float]
     The error is the largest of three estimates: from the batches of each level, from the
     differences between descents at each level, and from those between whole descents.
     """
-    # Pairs of (descents, levels, batches); the last level gives the ratio.
+    # (descents, levels, batches), and (descents, batches) for the last level.
     sums = np.stack([descent.means for descent in descents])
     ratios = np.stack([descent.ratios for descent in descents])
     ratio = ratios.mean()

@@ -183,7 +183,7 @@ class _Tally:
     """The estimates from all rounds so far, combined with belief propagation."""
 
     def __init__(self, walk: Walk, beliefs: Beliefs, num_chains: int) -> None:
-        self._problem = walk.gauge.problem
+        self._walk, self._problem = walk, walk.gauge.problem
         self._num_chains = num_chains
         n, E = self._problem.shape[0], len(self._problem.scores)
         self._believed = np.append(beliefs.pairs, beliefs.rows)
@@ -295,7 +295,7 @@ class _Tally:
             disagreement = (1.0 - trust) * self._by_row(np.maximum(apart - noise, 0.0))
         draws = self._draws
         if not len(draws):
-            draws = np.stack([_matching(problem, chain) for chain in chains])
+            draws = np.stack([self._walk.matching(chain) for chain in chains])
         kept = np.linspace(0, len(draws) - 1, num_draws).round().astype(int)
         worms = sum(chain.num_worms for chain in chains)
         return Sampled(
@@ -319,7 +319,3 @@ def _sum_to_one(problem: Candidates, marginals: tuple[np.ndarray, ...]) -> bool:
     by_row = rows + np.bincount(problem.rows, pairs, len(rows))
     by_col = cols + np.bincount(problem.cols, pairs, len(cols))
     return all(bool(np.abs(sums - 1.0).max() <= _SUMS) for sums in (by_row, by_col))
-
-
-def _matching(problem: Candidates, chain: State) -> np.ndarray:
-    return np.append(problem.cols, np.full(problem.shape[0], -1))[chain.choice]
