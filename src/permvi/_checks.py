@@ -129,9 +129,9 @@ def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 def is_concrete(*values: Any) -> bool:
     """Return whether values (arrays or None) can be looked at, i.e. no JAX trace hides them."""
-    import jax
+    from permvi._jax import is_loaded, jax
 
-    return not any(isinstance(value, jax.core.Tracer) for value in values)
+    return not (is_loaded() and any(isinstance(value, jax.core.Tracer) for value in values))
 
 
 def floating(name: str, value: "ArrayLike") -> "jax.Array":

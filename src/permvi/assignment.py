@@ -136,14 +136,7 @@ def prune_mask(mask: ArrayLike) -> np.ndarray:
     Raises:
         ValueError: If a mask allows no assignment.
     """
-    flat = _flat_mask(mask)
-    pruned = np.empty_like(flat)
-    for b, one in enumerate(flat):
-        kept = masks.prune(one)
-        if kept is None:
-            raise ValueError(_infeasible(np.shape(mask)[:-2], b))
-        pruned[b] = kept
-    return pruned.reshape(np.shape(mask))
+    return masks.prune_all(_flat_mask(mask).reshape(np.shape(mask)))
 
 
 def blocks(mask: ArrayLike) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -294,21 +287,8 @@ def _refuse_unsolved(name: str, status: np.ndarray) -> None:
         if len(bad) == 0:
             continue
         if kind == INFEASIBLE:
-            raise ValueError(_infeasible(status.shape, bad[0]))
+            raise ValueError(masks.infeasible(status.shape, bad[0]))
         raise ValueError(
             f"{name} must be finite where allowed (forbid pairs with mask=, not with infinite "
-            f"scores), got NaN or inf{_of_problem(status.shape, bad[0])}."
+            f"scores), got NaN or inf{masks.of_problem(status.shape, bad[0])}."
         )
-
-
-def _infeasible(batch: tuple[int, ...], index: int) -> str:
-    return (
-        "mask must allow an assignment of every row (of every column if there are fewer), "
-        f"got one that allows none{_of_problem(batch, index)}."
-    )
-
-
-def _of_problem(batch: tuple[int, ...], index: int) -> str:
-    if not batch:
-        return ""
-    return f" in problem {', '.join(str(k) for k in np.unravel_index(index, batch))} of the batch"

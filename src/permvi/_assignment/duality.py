@@ -11,7 +11,6 @@ lose anything that matters, whatever the scale of the scores.
 """
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 
 def best_matching(table: np.ndarray) -> np.ndarray | None:
@@ -102,6 +101,9 @@ def _match_both(
 
 
 def _assign(gains: np.ndarray) -> np.ndarray | None:
+    # Loading it takes half a second, and lists of pairs have their own solver.
+    from scipy.optimize import linear_sum_assignment
+
     if gains.shape[0] > gains.shape[1]:
         return None
     try:

@@ -61,6 +61,31 @@ def prune(mask: np.ndarray) -> np.ndarray | None:
     return matchable(board(mask), column)[:-1, :-1]
 
 
+def prune_all(mask: np.ndarray) -> np.ndarray:
+    """Prune (..., n, m) masks; raise ``ValueError`` if one of them allows no matching."""
+    flat = mask.reshape(-1, *mask.shape[-2:])
+    pruned = np.empty_like(flat)
+    for b, one in enumerate(flat):
+        kept = prune(one)
+        if kept is None:
+            raise ValueError(infeasible(mask.shape[:-2], b))
+        pruned[b] = kept
+    return pruned.reshape(mask.shape)
+
+
+def infeasible(batch: tuple[int, ...], index: int) -> str:
+    return (
+        "mask must allow an assignment of every row (of every column if there are fewer), "
+        f"got one that allows none{of_problem(batch, index)}."
+    )
+
+
+def of_problem(batch: tuple[int, ...], index: int) -> str:
+    if not batch:
+        return ""
+    return f" in problem {', '.join(str(k) for k in np.unravel_index(index, batch))} of the batch"
+
+
 def components(mask: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """The rows and columns of each connected part of an (n, m) mask, by their first rows.
 

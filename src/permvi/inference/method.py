@@ -1,15 +1,18 @@
 """The description of a method of inference: its requirements, its options, and how to run it."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
-from permvi.posterior import Posterior
+from permvi._jax import jax
+from permvi.posterior import Marginals, Posterior
 from permvi.posterior.marginals import MAX_CELLS
 from permvi.problem.prepare import Prepared
+from permvi.problem.reduction import Reduction
 
 # The user's callback: ``progress(what, done, total)``.
 Progress = Callable[[str, int, int], None]
@@ -124,6 +127,28 @@ class Method:
 def option_names(options: type) -> tuple[str, ...]:
     """Return the names of the fields of a dataclass of options."""
     return tuple(field.name for field in dataclasses.fields(options))
+
+
+def restore_marginals(reduction: Reduction | None, found: Marginals) -> Marginals:
+    """Return marginals of the whole problem: those of the reduced one and the known pairs."""
+    if reduction is None:
+        return found
+    settled = np.asarray(reduction.settled)
+    n, m = settled.shape[-1], reduction.col_place.shape[-1]
+    sites = settled.reshape(-1, n)
+    full = Marginals(
+        (sites[:, :, None] == np.arange(m)).astype(float),
+        np.zeros((len(sites), n)),
+        np.zeros((len(sites), m)),
+    )
+    flat = [part.reshape(len(sites), *part.shape[settled.ndim - 1 :]) for part in found]
+    free_rows = np.asarray(reduction.free_rows).reshape(len(sites), -1)
+    free_cols = np.asarray(reduction.free_cols).reshape(len(sites), -1)
+    for s, (rows, cols) in enumerate(zip(free_rows, free_cols, strict=True)):
+        full.marginals[s][np.ix_(rows, cols)] = flat[0][s]
+        full.p_unmatched_rows[s][rows] = flat[1][s]
+        full.p_unmatched_cols[s][cols] = flat[2][s]
+    return full if settled.ndim > 1 else Marginals(*(part[0] for part in full))
 
 
 _Tree = TypeVar("_Tree")

@@ -1,27 +1,18 @@
 """Functions of one matrix or one permutation as models."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from permvi._checks import one_of
+from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments
-from permvi.models._pytree import pytree
 from permvi.models.labels import NO_LABELS
 
 Input = Literal["matrix", "perm"]
-
-# Errors from tracing a function that looks at values, as plain Python code does.
-_NOT_TRACEABLE = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
 
 
 @pytree(leaves=_arguments.ARRAYS, static=("function", "shape", "input", "traceable", "labels"))
@@ -120,11 +111,18 @@ class CallableModel(_arguments.Constrained):
 
     def _is_traceable(self) -> bool:
         n, m = self.shape
+        # What tracing a function raises if it looks at values, as plain Python code does.
+        refused = (
+            jax.errors.ConcretizationTypeError,
+            jax.errors.TracerArrayConversionError,
+            jax.errors.TracerIntegerConversionError,
+            jax.errors.NonConcreteBooleanIndexError,
+        )
         matrix = jax.ShapeDtypeStruct((n, m), jnp.result_type(float))
         perm = jax.ShapeDtypeStruct((n,), jnp.result_type(int))
         try:
             jax.eval_shape(self._number, matrix if self.input == "matrix" else perm)
-        except _NOT_TRACEABLE:
+        except refused:
             return False
         return True
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from permvi._jax import pytree
 from permvi.models import _arguments, _dynamics_arguments
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
-from permvi.models._pytree import pytree
 from permvi.models.linear import sum_of_pairs
 
 _STATISTICS = Statistics._fields

@@ -9,8 +9,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from permvi import _checks
+from permvi._jax import pytree
 from permvi.models import _arguments
-from permvi.models._pytree import pytree
 from permvi.models.labels import Names, frame_labels
 from permvi.models.linear import sum_of_matched, sum_of_pairs
 

@@ -1,13 +1,11 @@
 """Models whose log density is linear in the permutation matrix."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jax.typing import ArrayLike
-
+from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments
-from permvi.models._pytree import pytree
 from permvi.models.labels import frame_labels
 
 

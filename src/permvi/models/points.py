@@ -1,17 +1,16 @@
 """Matching points to centres: the noise, and the model of observations around the centres."""
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from permvi import _checks
 from permvi._checks import one_of
+from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments
-from permvi.models._pytree import pytree
 from permvi.models.candidates import CandidatePairs, sorted_pairs
 from permvi.models.labels import index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
@@ -183,7 +182,7 @@ class PointMatching(_arguments.Constrained):
         scores = np.concatenate([found.scores, self._scores_of(*taken)])
         return sorted_pairs(rows, cols, scores)._replace(lost=found.lost, note=found.note)
 
-    def _geometry(self, rows: np.ndarray, cols: np.ndarray) -> "Geometry":
+    def _geometry(self, rows: np.ndarray, cols: np.ndarray) -> Geometry:
         """Return some observations and centres, with the log weights of their pairs."""
         at_zero = np.zeros(self.observations.shape[-1])
         best = float(log_density(self.noise, at_zero, np.asarray(self.scale), self.df))

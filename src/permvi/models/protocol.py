@@ -1,11 +1,14 @@
 """The interface of models: a shape and a log density over matchings."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-import jax
 import numpy as np
+
+from permvi._jax import is_array, jax
 
 
 @runtime_checkable
@@ -106,9 +109,14 @@ def fingerprint(model: Any) -> str:
 
 
 def _add(digest: Any, value: Any) -> None:
-    leaves = jax.tree_util.tree_leaves(value, is_leaf=lambda leaf: leaf is None)
+    if isinstance(value, tuple | list):
+        for part in value:
+            _add(digest, part)
+        return
+    simple = value is None or isinstance(value, np.ndarray | str | int | float)
+    leaves = [value] if simple else jax.tree.leaves(value, is_leaf=lambda leaf: leaf is None)
     for leaf in leaves:
-        if isinstance(leaf, np.ndarray | np.generic | jax.Array):
+        if isinstance(leaf, np.ndarray | np.generic) or is_array(leaf):
             array = np.asarray(leaf)
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(array.tobytes())

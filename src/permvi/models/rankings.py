@@ -12,8 +12,8 @@ from jax.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
 from permvi._checks import one_of
+from permvi._jax import pytree
 from permvi.models import _arguments
-from permvi.models._pytree import pytree
 from permvi.models.labels import Labels, distinct, is_frame
 
 Unranked = Literal["absent", "below"]

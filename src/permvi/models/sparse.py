@@ -1,14 +1,13 @@
 """Linear matchings with few candidates for each item, as lists of pairs."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
+from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments
-from permvi.models._pytree import pytree
 from permvi.models.candidates import CandidatePairs, sorted_pairs
 from permvi.models.labels import NO_LABELS, Labels
 
@@ -76,7 +75,7 @@ class SparseMatching:
         self.row_unmatched, self.col_unmatched = found.row_unmatched, found.col_unmatched
 
     @classmethod
-    def from_matrix(cls, matrix: Any, **constraints: Any) -> "SparseMatching":
+    def from_matrix(cls, matrix: Any, **constraints: Any) -> SparseMatching:
         """Make the model of a SciPy sparse array or matrix, whose stored entries are the pairs.
 
         Args:

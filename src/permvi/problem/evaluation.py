@@ -1,13 +1,14 @@
 """Log densities of many matchings, evaluated on the host and kept."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from permvi._jax import jax, jnp
 from permvi.problem.problem import Problem
 
 _CHUNK = 8192
@@ -27,7 +28,7 @@ def log_densities(problem: Problem, perms: np.ndarray, **latents: Any) -> np.nda
         parts = []
         for start in range(0, len(perms), size):
             chunk = perms[start : start + size]
-            found = _evaluate(problem.log_density_of, problem.data, filled(chunk, size), latents)
+            found = _evaluate()(problem.log_density_of, problem.data, filled(chunk, size), latents)
             parts.append(_one_each(found, size)[: len(chunk)])
         values = np.concatenate(parts)
     else:
@@ -57,9 +58,12 @@ def _one_each(found: Any, num: int) -> np.ndarray:
     return values
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _evaluate(log_density_of: Any, data: Any, perms: jax.Array, latents: Any) -> jax.Array:
-    return log_density_of(data, perms, **latents)
+@functools.cache
+def _evaluate() -> Any:
+    """Return the compiled ``(log_density_of, data, perms, latents) -> (num,)``."""
+    return jax.jit(
+        lambda density, data, perms, latents: density(data, perms, **latents), static_argnums=0
+    )
 
 
 def as_perms(choices: jax.Array | np.ndarray, problem: Problem) -> jax.Array | np.ndarray:

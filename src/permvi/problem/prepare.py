@@ -1,15 +1,16 @@
 """Turn a model into a problem: merge constraints, prune masks, take out known pairs."""
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 from functools import cached_property
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from permvi import assignment
+from permvi._assignment import masks
+from permvi._jax import is_pytree, jax, jnp, once_loaded, pytree_dataclass
 from permvi.models import _arguments
 from permvi.models.candidates import MAX_TABLE
 from permvi.models.labels import NO_LABELS, Labels
@@ -22,7 +23,7 @@ from permvi.problem.sites import Layout
 from permvi.problem.unmatched import may_be_partial, unmatched_weights
 
 
-@jax.tree_util.register_dataclass
+@pytree_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Data:
     """The leaves of a problem: a model, its soft prior, and how to embed the reduced problem.
@@ -36,7 +37,6 @@ class _Data:
     leaf: Any
 
 
-@jax.tree_util.register_pytree_node_class
 class _Opaque:
     """A model that is not a pytree, as static data; code is compiled anew for each such model.
 
@@ -46,12 +46,12 @@ class _Opaque:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def tree_flatten(self) -> tuple[tuple[()], "_Opaque"]:
+    def tree_flatten(self) -> tuple[tuple[()], _Opaque]:
         """Return no leaves, and itself as static data."""
         return (), self
 
     @classmethod
-    def tree_unflatten(cls, same: "_Opaque", children: Any) -> "_Opaque":
+    def tree_unflatten(cls, same: _Opaque, children: Any) -> _Opaque:
         """Return the static data."""
         del children
         return same
@@ -64,6 +64,9 @@ class _Opaque:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
+
+
+once_loaded(lambda: jax.tree_util.register_pytree_node_class(_Opaque))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,7 +261,7 @@ def _no_table(data: Any, perm: Any) -> Any:
 
 
 def _as_data(model: Any) -> Any:
-    if jax.tree_util.all_leaves([model]):
+    if not is_pytree(model):
         return _Opaque(model)
     # Labels are static data: other names would mean compiling again.
     bare = copy.copy(model)
@@ -273,7 +276,7 @@ def _pruned(mask: Any, *, partial: bool) -> np.ndarray | None:
     if mask is None:
         return None
     # If items may stay unmatched, every single pair is part of some matching.
-    allowed = np.asarray(mask) if partial else assignment.prune_mask(np.asarray(mask))
+    allowed = np.asarray(mask) if partial else masks.prune_all(np.asarray(mask))
     return None if allowed.all() else allowed
 
 

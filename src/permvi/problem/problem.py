@@ -5,18 +5,20 @@ do not depend on models, labels or known pairs. A problem is a pytree whose arra
 whose functions are static, so jitted engines compile once for all data of one shape.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
+from permvi._jax import jax, pytree_dataclass
 from permvi.problem.sites import Layout
 from permvi.problem.unmatched import UnmatchedWeights, may_be_partial, unmatched_weights
 
 
-@jax.tree_util.register_dataclass
+@pytree_dataclass
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """A log density over S permutations, each an n by m matching.

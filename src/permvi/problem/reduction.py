@@ -4,15 +4,17 @@ All sites keep one shape. If sites differ in their numbers of known pairs, each 
 the site with the fewest, and its other known pairs become entries of the mask.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from permvi._jax import jax, jnp, pytree_dataclass
 
-@jax.tree_util.register_dataclass
+
+@pytree_dataclass
 @dataclasses.dataclass(frozen=True)
 class Reduction:
     """The free rows and columns, those that are left; a pytree of index arrays.
@@ -34,7 +36,7 @@ class Reduction:
     free_cols: Any
 
     @classmethod
-    def of(cls, known: np.ndarray, num_cols: int) -> "Reduction":
+    def of(cls, known: np.ndarray, num_cols: int) -> Reduction:
         """Return the reduction by known pairs (n,) or (S, n), -1 for unknown."""
         count = int((known >= 0).sum(axis=-1).min())
         parts = [_reduce_site(site, num_cols, count) for site in known.reshape(-1, known.shape[-1])]

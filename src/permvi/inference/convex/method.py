@@ -11,8 +11,7 @@ from permvi.inference.convex.vectors import Permutahedron, minimise_quadratic, v
 from permvi.inference.map import Quadratic, solve_linear
 from permvi.inference.map.method import quadratic_of
 from permvi.inference.map.polytope import matrices
-from permvi.inference.method import Context, Method, MethodInfo
-from permvi.inference.scaling.method import restore_marginals
+from permvi.inference.method import Context, Method, MethodInfo, restore_marginals
 from permvi.inference.verdict.audit import audited
 from permvi.posterior import Diagnostics, Marginals, Posterior, normalise_marginals
 from permvi.posterior.marginal_law import MarginalsLaw

@@ -1,11 +1,13 @@
 """Integrate one scalar latent variable out, on a grid that adapts to its posterior."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
+from permvi._jax import jax
 from permvi.posterior import Latent
 
 POINTS = 41

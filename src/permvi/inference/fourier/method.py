@@ -20,9 +20,8 @@ from permvi._checks import whole
 from permvi.inference.exact.method import tabulated
 from permvi.inference.fourier.filter import IdentityFilter
 from permvi.inference.fourier.transform import inverse_transform
-from permvi.inference.method import Context, Method, MethodInfo
+from permvi.inference.method import Context, Method, MethodInfo, restore_marginals
 from permvi.inference.scaling import log_bethe, square_problem
-from permvi.inference.scaling.method import restore_marginals
 from permvi.inference.verdict.audit import audited
 from permvi.permutations import enumerate_permutations
 from permvi.posterior import Diagnostics, Marginals, Posterior, normalise_marginals

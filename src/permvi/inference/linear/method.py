@@ -16,8 +16,7 @@ import numpy as np
 
 from permvi.inference.linear import LinearOptions, LinearResult, solve_linear
 from permvi.inference.linear.chains import Stop
-from permvi.inference.method import Context, Method, MethodInfo, option_names
-from permvi.inference.scaling.method import restore_marginals
+from permvi.inference.method import Context, Method, MethodInfo, option_names, restore_marginals
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.problem.prepare import Prepared
 

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from permvi import transforms
 from permvi._checks import whole
-from permvi.inference.method import Context, Method, MethodInfo
+from permvi.inference.method import Context, Method, MethodInfo, restore_marginals
 from permvi.inference.scaling import permanent
 from permvi.inference.scaling.permanent import SquareProblem
 from permvi.inference.verdict.audit import audited
@@ -24,7 +24,6 @@ from permvi.posterior import Diagnostics, Marginals, Posterior, diagnose, normal
 from permvi.posterior.marginal_law import MarginalsLaw
 from permvi.problem.prepare import Prepared
 from permvi.problem.problem import Problem
-from permvi.problem.reduction import Reduction
 
 _MAX_STEPS = 2000
 # Without damping, belief propagation oscillates if rows compete for equivalent columns.
@@ -186,28 +185,6 @@ def _diagnose(scaled: list[_Scaled], upper: float, method: str, *, exact: bool) 
     if converged:
         extras["log_evidence_upper"] = np.array(upper)
     return Diagnostics("check", tuple(reasons), converged=converged, extras=extras)
-
-
-def restore_marginals(reduction: Reduction | None, found: Marginals) -> Marginals:
-    """Return marginals of the whole problem: those of the reduced one and the known pairs."""
-    if reduction is None:
-        return found
-    settled = np.asarray(reduction.settled)
-    n, m = settled.shape[-1], reduction.col_place.shape[-1]
-    sites = settled.reshape(-1, n)
-    full = Marginals(
-        (sites[:, :, None] == np.arange(m)).astype(float),
-        np.zeros((len(sites), n)),
-        np.zeros((len(sites), m)),
-    )
-    flat = [part.reshape(len(sites), *part.shape[settled.ndim - 1 :]) for part in found]
-    free_rows = np.asarray(reduction.free_rows).reshape(len(sites), -1)
-    free_cols = np.asarray(reduction.free_cols).reshape(len(sites), -1)
-    for s, (rows, cols) in enumerate(zip(free_rows, free_cols, strict=True)):
-        full.marginals[s][np.ix_(rows, cols)] = flat[0][s]
-        full.p_unmatched_rows[s][rows] = flat[1][s]
-        full.p_unmatched_cols[s][cols] = flat[2][s]
-    return full if settled.ndim > 1 else Marginals(*(part[0] for part in full))
 
 
 METHODS = {
