@@ -26,6 +26,8 @@ ESS_CHECK_WITH_ERROR = 0.005
 # Total variation between two fits' marginals of an item.
 DISAGREEMENT_CHECK = 0.03
 DISAGREEMENT_DISTRUST = 0.1
+# Smaller disagreements are not worth a number.
+_NOTICED = 5e-4
 # Total variation to all that a search has found: mean over items, and worst item.
 BIAS_CHECK = 0.03
 BIAS_CHECK_ROW = 0.05
@@ -256,9 +258,8 @@ def _judge_agreement(by_row: ArrayLike, row_labels: Sequence[str] | None, advice
     values = _values(by_row)
     largest, item = float(values.max()), _worst_item(values, row_labels)
     if largest <= DISAGREEMENT_CHECK:
-        return Judgement(
-            "trust", (f"independent fits agree to within {largest:.2g} on every item",)
-        )
+        closely = f" to within {largest:.2g}" if largest >= _NOTICED else ""
+        return Judgement("trust", (f"independent fits agree{closely} on every item",))
     reason = f"two fits disagree by {largest:.2f} on {item}: its marginals may be wrong; {advice}"
     return _against(largest, DISAGREEMENT_DISTRUST, reason)
 
