@@ -12,7 +12,8 @@ from permvi.experiments.compare import targets
 from permvi.inference import registry
 
 PAGE = (
-    "<!-- methods:begin -->old<!-- methods:end -->\nkept\n<!-- tables:begin --><!-- tables:end -->"
+    "<!-- methods:begin -->old<!-- methods:end -->\nkept\n<!-- sizes:begin --><!-- sizes:end -->"
+    "<!-- tables:begin --><!-- tables:end -->"
 )
 
 
@@ -27,9 +28,9 @@ def quick(tmp_path_factory):
 
 
 def rows_of(text):
-    """Cells of all table rows that begin with a method, by problem."""
+    """Cells of all rows of the comparison's tables that begin with a method, by problem."""
     found, name = {}, None
-    for line in text.splitlines():
+    for line in text.split("<!-- tables:begin -->")[1].splitlines():
         if line.startswith("### "):
             name = line.removeprefix("### ")
         elif line.startswith("| `") and name is not None:
@@ -90,6 +91,13 @@ def test_the_committed_page_is_complete():
             assert (info.name in table) != (f"`{info.name}`" in refused)
 
 
+def test_the_tables_by_size_are_those_of_the_committed_results():
+    text = choosing.PAGE.read_text(encoding="utf-8")
+    assert choosing.sizes_block() in text, f"run {choosing.COMMAND}"
+    for family in choosing.SHOWN:
+        assert f"### {choosing.SHOWN[family][0]}\n" in text
+
+
 def test_no_committed_row_is_trusted_and_far_off():
     for table in rows_of(choosing.PAGE.read_text(encoding="utf-8")).values():
         for cells in table.values():
@@ -104,7 +112,7 @@ def test_the_committed_results_are_those_of_the_page():
     assert len(errors) == sum(len(table) for table in tables.values())
     for row in errors:
         shown = tables[row["setting"]["target"]][row["method"]][0]
-        assert shown == compare._number(row["mean"], 4)
+        assert shown == compare.format_number(row["mean"], 4)
 
 
 def test_a_page_without_marks_is_refused():

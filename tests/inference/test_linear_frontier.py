@@ -12,8 +12,7 @@ from permvi.inference.exact import solve_exact
 from permvi.inference.linear import Candidates
 from permvi.inference.linear.frontier import solve_frontier
 from permvi.inference.linear.gauge import prune
-from permvi.inference.linear.sample import far_matching
-from permvi.problem.candidates import best_matching, split, used_pairs
+from permvi.problem.candidates import best_matching, far_matching, split, used_pairs
 
 SCALES = [1e-3, 0.1, 1.0, 3.0, 10.0, 100.0, 1e3]
 

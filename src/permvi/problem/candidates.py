@@ -20,6 +20,7 @@ from permvi._assignment.lists import Pairs, solve_pairs
 from permvi.problem.unmatched import unmatched_weights
 
 if TYPE_CHECKING:
+    from permvi.problem.problem import Problem
     from permvi.problem.reduction import Reduction
 
 
@@ -58,6 +59,19 @@ class Candidates:
         )
         alone = map(np.array, unmatched_weights(given_rows, given_cols, (n, m)))
         return cls(rows, cols, np.asarray(scores[rows, cols], dtype=np.float64), *alone)
+
+    @classmethod
+    def of_problem(cls, problem: "Problem") -> "Candidates":
+        """Take all allowed pairs of a linear problem; sites follow each other."""
+        layout, scores, mask = problem.layout, problem.host_scores, problem.table_mask
+        if layout.num_sites == 1:
+            return cls.from_table(scores, mask, problem.row_unmatched, problem.col_unmatched)
+        alone = problem.unmatched
+        return cls.of_sites(
+            np.broadcast_to(scores, layout.table_shape),
+            mask,
+            *(np.broadcast_to(a, (layout.num_sites, a.shape[-1])) for a in alone),
+        )
 
     @classmethod
     def of_sites(
@@ -165,6 +179,29 @@ def best_matching(problem: Candidates) -> np.ndarray:
     """
     arrays = problem.rows, problem.cols, problem.scores, problem.row_alone, problem.col_alone
     return solve_pairs(Pairs(*arrays)).perm
+
+
+def far_matching(problem: Candidates, best: np.ndarray) -> np.ndarray:
+    """Return the best matching (n,) among those that share the fewest pairs with ``best``."""
+    finite = (problem.scores, *(a[a > -np.inf] for a in (problem.row_alone, problem.col_alone)))
+    spread = sum(float(np.ptp(array)) for array in finite if len(array))
+    penalty = (1.0 + spread) * (1 + sum(problem.shape))
+    pairs = problem.pairs_of(best)
+    scores, rows = problem.scores.copy(), problem.row_alone.copy()
+    scores[pairs[best >= 0]] -= penalty
+    rows[best < 0] -= penalty
+    return best_matching(Candidates(problem.rows, problem.cols, scores, rows, problem.col_alone))
+
+
+def far_matchings(problem: "Problem") -> np.ndarray:
+    """Return the best matching of a linear problem, and the best far from it: (2, n) or (2, S, n).
+
+    The second one finds modes that no sequence of small steps leads to, such as the other way to go
+    round a long cycle.
+    """
+    pairs = Candidates.of_problem(problem)
+    best = best_matching(pairs)
+    return np.stack([problem.layout.split(p) for p in (best, far_matching(pairs, best))])
 
 
 def used_pairs(problem: Candidates, best: np.ndarray) -> np.ndarray:

@@ -131,16 +131,7 @@ class Prepared:
         """The pairs of the reduced problem, which has to be linear; sites follow each other."""
         if self.listed is not None:
             return self.listed
-        problem = self.problem
-        layout = problem.layout
-        scores, mask = problem.host_scores, problem.table_mask
-        if layout.num_sites == 1:
-            return Candidates.from_table(scores, mask, problem.row_unmatched, problem.col_unmatched)
-        alone = problem.unmatched
-        sites = (np.broadcast_to(scores, layout.table_shape), mask)
-        return Candidates.of_sites(
-            *sites, *(np.broadcast_to(a, (layout.num_sites, a.shape[-1])) for a in alone)
-        )
+        return Candidates.of_problem(self.problem)
 
     def linear_with(self, scores: Any) -> Linear:
         """Return the whole problem with scores (n, m) or (S, n, m) instead of the model's."""

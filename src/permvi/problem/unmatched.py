@@ -265,23 +265,6 @@ def best_matchings(tables: np.ndarray) -> np.ndarray:
     return np.array(found).reshape(*tables.shape[:-2], -1)
 
 
-def far_matchings(problem: "Problem") -> np.ndarray:
-    """Return the best matching, and the best of those that share as few pairs with it as possible.
-
-    The problem has to be linear. The second one finds modes that no sequence of small steps leads
-    to, such as the other way to go round a long cycle. Shape (2, n) or (2, S, n).
-    """
-    tables = grounded(problem)
-    best = best_matchings(tables)
-    finite = tables[np.isfinite(tables)]
-    penalty = (1.0 + np.ptp(finite)) * sum(tables.shape[-2:])
-    away = tables.copy()
-    sites, rows = np.indices(best.shape)
-    away[sites, rows, best] -= penalty
-    found = np.stack([best, best_matchings(away)])
-    return found[:, 0] if problem.num_sites == 1 else found
-
-
 def random_matchings(num: int, problem: "Problem", rng: np.random.Generator) -> np.ndarray:
     """Return (num, n) or (num, S, n) feasible matchings: the best ones under random weights.
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.map.local_search import local_search
+from permvi.problem.candidates import far_matchings
 from permvi.problem.evaluation import Evaluations, as_perms, filled
 from permvi.problem.problem import Problem
-from permvi.problem.unmatched import far_matchings, feasible
+from permvi.problem.unmatched import feasible
 
 
 class Corrected(NamedTuple):

@@ -10,7 +10,7 @@ from permvi.inference.linear.beliefs import Beliefs, propagate, scale_to_margina
 from permvi.inference.linear.chains import Round, State, Stop, Walk, run_round
 from permvi.inference.linear.evidence import Descent, build_ladder, descend, log_evidence
 from permvi.inference.linear.gauge import Gauge
-from permvi.problem.candidates import Candidates, best_matching, split
+from permvi.problem.candidates import Candidates, far_matching, split
 
 # The standard error of a chain comes from the means of this many batches in each round.
 _NUM_BATCHES = 20
@@ -165,18 +165,6 @@ def _starts(walk: Walk, descents: list[Descent], rngs: list[np.random.Generator]
     starts = [gauge.best, far_matching(gauge.problem, gauge.best), *ends[::-1]]
     starts += [gauge.best] * len(rngs)
     return [walk.start(perm, rng) for perm, rng in zip(starts, rngs, strict=False)]
-
-
-def far_matching(problem: Candidates, best: np.ndarray) -> np.ndarray:
-    """Return the best matching (n,) among those that share the fewest pairs with ``best``."""
-    finite = (problem.scores, *(a[a > -np.inf] for a in (problem.row_alone, problem.col_alone)))
-    spread = sum(float(np.ptp(array)) for array in finite if len(array))
-    penalty = (1.0 + spread) * (1 + sum(problem.shape))
-    pairs = problem.pairs_of(best)
-    scores, rows = problem.scores.copy(), problem.row_alone.copy()
-    scores[pairs[best >= 0]] -= penalty
-    rows[best < 0] -= penalty
-    return best_matching(Candidates(problem.rows, problem.cols, scores, rows, problem.col_alone))
 
 
 class _Tally:

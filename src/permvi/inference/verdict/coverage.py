@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi.inference.map.local_search import Neighbourhood, hill_climb
+from permvi.problem.candidates import far_matchings
 from permvi.problem.evaluation import Evaluations, log_densities
 from permvi.problem.problem import Problem
-from permvi.problem.unmatched import far_matchings, random_matchings
+from permvi.problem.unmatched import random_matchings
 
 # The most matchings to evaluate beside the draws; fewer if each is a call to the host.
 _MAX_EVALUATIONS = 20_000
