@@ -24,7 +24,7 @@ UNMATCHED = "unmatched"
 NOT_TRUSTED = 3
 
 # Laws that know the k most probable matchings exactly.
-_EXACT_LAWS = ("exact", "tabular")
+_EXACT_LAWS = ("exact", "tabular", "linear")
 _LIBRARIES = ("permvi", "jax", "numpyro", "numpy", "scipy")
 # Longer lists are cut in tables, but not in files.
 _MAX_IN_SET = 6
@@ -243,11 +243,16 @@ def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
     matchings = top_of(posterior, top)
     if matchings:
         how = "" if posterior.law.kind in _EXACT_LAWS else ", by its draws"
+        # An evidence that is known to a tenth of a nat gives one or two digits.
+        digits = 2 if posterior.log_evidence_se else 4
         terminal.table(
             f"The most probable matchings{how}; after the first, what changes",
             [">p", "matching"],
             [
-                [f"{m['probability']:.4g}", _changes(m["matching"], matchings[0]["matching"])]
+                [
+                    f"{m['probability']:.{digits}g}",
+                    _changes(m["matching"], matchings[0]["matching"]),
+                ]
                 for m in matchings
             ],
             fold=False,

@@ -79,6 +79,7 @@ _HOMES = {
     "exact": "permvi.inference.exact.laws",
     "tabular": "permvi.inference.exact.laws",
     "draws": "permvi.posterior.laws",
+    "linear": "permvi.inference.linear.law",
     "family": "permvi.inference.discrete.law",
     "marginals": "permvi.posterior.marginal_law",
     "mallows": "permvi.inference.mallows.method",

@@ -100,23 +100,29 @@ class ExactLaw:
         return {name: value for name, value in self.__dict__.items() if name != "result"}
 
     def _problem(self) -> dict[str, Any]:
-        """Return the arguments of ``solve_exact`` for all sites together."""
-        layout = self._layout
-        if layout.num_sites == 1:
-            return dict(self._arrays)
-        n, m = layout.num_rows, layout.num_cols
-        forms: dict[str, tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]] = {
-            "scores": ((n, m), lambda table: layout.join_tables(table, fill=-np.inf)),
-            "mask": ((n, m), lambda table: layout.join_tables(table, fill=False)),
-            "known": ((n,), layout.join),
-            "row_unmatched": ((n,), np.ravel),
-            "col_unmatched": ((m,), np.ravel),
-        }
-        problem = {}
-        for name, value in self._arrays.items():
-            shape, join = forms[name]
-            problem[name] = join(_per_site(name, value, (layout.num_sites, *shape)))
-        return problem
+        return join_sites(self._arrays, self._layout)
+
+
+def join_sites(arrays: Mapping[str, np.ndarray], layout: Layout) -> dict[str, Any]:
+    """Return the arguments of ``solve_exact`` for all sites together.
+
+    ``arrays`` are those of the model, by the same names, with a site axis or without.
+    """
+    if layout.num_sites == 1:
+        return dict(arrays)
+    n, m = layout.num_rows, layout.num_cols
+    forms: dict[str, tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]] = {
+        "scores": ((n, m), lambda table: layout.join_tables(table, fill=-np.inf)),
+        "mask": ((n, m), lambda table: layout.join_tables(table, fill=False)),
+        "known": ((n,), layout.join),
+        "row_unmatched": ((n,), np.ravel),
+        "col_unmatched": ((m,), np.ravel),
+    }
+    problem = {}
+    for name, value in arrays.items():
+        shape, join = forms[name]
+        problem[name] = join(_per_site(name, value, (layout.num_sites, *shape)))
+    return problem
 
 
 @register_law

@@ -16,6 +16,7 @@ import numpy as np
 
 from permvi.inference.linear import LinearOptions, LinearResult, solve_linear
 from permvi.inference.linear.chains import Stop
+from permvi.inference.linear.law import LinearLaw
 from permvi.inference.method import Context, Method, MethodInfo, option_names, restore_marginals
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.problem.prepare import Prepared
@@ -45,13 +46,22 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     )
     layout = problem.layout
     return Posterior(
-        law=DrawsLaw(prepared.restore(layout.split(result.draws))),
+        law=_law(prepared, result),
         **_marginals(prepared, result)._asdict(),
         mode=prepared.restore(layout.split(result.mode)),
         **_evidence(float(problem.constant), result),
         diagnostics=_diagnostics(prepared, result),
         num_evaluations=result.num_steps,
     )
+
+
+def _law(prepared: Prepared, result: LinearResult) -> DrawsLaw:
+    """Return the draws, with probabilities if the evidence is known and there is a table."""
+    draws = prepared.restore(prepared.problem.layout.split(result.draws))
+    evidence, linear = _evidence(float(prepared.problem.constant), result), prepared.linear
+    if not evidence or linear is None:
+        return DrawsLaw(draws)
+    return LinearLaw(draws, evidence["log_evidence"], **linear.arguments())
 
 
 _Result = TypeVar("_Result")
