@@ -56,7 +56,17 @@ def test_the_script_reproduces_the_transforms(tmp_path):
 def test_version_and_help(run):
     assert run("--version").output == f"permvi {permvi.__version__}\n"
     text = run("--help").output
-    commands = ("match", "rank", "track", "identify", "report", "methods", "demo", "reproduce")
+    commands = (
+        "match",
+        "rank",
+        "track",
+        "identify",
+        "report",
+        "ask",
+        "methods",
+        "demo",
+        "reproduce",
+    )
     for word in (*commands, "bench", "--show-completion"):
         assert word in text
     assert "transforms" in run("reproduce", "--help").output
@@ -228,3 +238,29 @@ def test_bench_says_what_an_installed_wheel_lacks(run, tmp_path, monkeypatch):
     result = run("bench")
     assert result.exit_code == 2
     assert result.stderr.startswith("permvi: permvi bench needs the benchmarks folder")
+
+
+def test_ask_answers_joint_questions(run, tmp_path):
+    labels = (["r1", "r2"], ["Anna", "Bea"])
+    model = permvi.models.LinearMatching([[2.1972, 2.0794], [2.0794, 0.0]], labels=labels)
+    permvi.fit(model).save(tmp_path / "fit.nc")
+    statements = ["r1=Bea, r2=Anna", "r1!=Bea", "r1=Anna,r2!=Anna", "r1=unmatched"]
+    shown = run("ask", tmp_path / "fit.nc", *statements)
+    assert shown.exit_code == 0
+    values = ["0.8767", "0.1233", "0.1233", "0"]
+    wanted = [f"p({text}) = {value}" for text, value in zip(statements, values, strict=True)]
+    assert shown.output.splitlines() == wanted
+    found = json.loads(run("ask", tmp_path / "fit.nc", statements[0], "--json").output)
+    assert found["verdict"] == "trust"
+    assert found["statements"][0]["probability"] == pytest.approx(64 / 73, abs=1e-4)
+    assert found["statements"][0]["se"] == 0
+    for text, message in (
+        ("r1", "statements must be like"),
+        ("r1=Anna,r1=Bea", "an item one label"),
+        ("r3=Anna", "item must be the name of one item, got 'r3'"),
+    ):
+        failed = run("ask", tmp_path / "fit.nc", text)
+        assert failed.exit_code == 2
+        assert message in failed.stderr
+    permvi.fit(permvi.models.LinearMatching([[2.2, 2.1], [2.1, 0.0]])).save(tmp_path / "plain.nc")
+    assert "p(0=1,1=0) = 0.88" in run("ask", tmp_path / "plain.nc", "0=1,1=0").output

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from permvi._cli import terminal
+from permvi._cli.ask import ask
 from permvi._cli.identify import identify
 from permvi._cli.match import match
 from permvi._cli.methods import methods
@@ -18,7 +19,7 @@ from permvi._cli.studies import bench, demo, reproduce
 from permvi._cli.track import track
 from permvi._version import __version__
 
-_COMMANDS = (match, rank, track, identify, report, methods, demo, reproduce, bench)
+_COMMANDS = (match, rank, track, identify, report, ask, methods, demo, reproduce, bench)
 
 # The exit status that shells report for a program ended by a signal.
 _INTERRUPTED = 128 + signal.SIGINT

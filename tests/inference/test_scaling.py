@@ -172,6 +172,24 @@ def test_large_scores_are_safe(method, rng):
 
 
 @pytest.mark.float32
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+@pytest.mark.parametrize("scale", [1e2, 1e3, 1e5])
+def test_scores_of_any_scale_have_a_scaling(scale):
+    # Prices leave chains of ties outside any matching but the best, whose entries vanish slowly.
+    problems = [
+        scale * np.random.default_rng(seed).normal(size=(8, 8)) for seed in range(1012, 1020)
+    ]
+    found = pv.fit_many([pv.models.LinearMatching(scores) for scores in problems], "sinkhorn")
+    for scores, posterior in zip(problems, found, strict=True):
+        exact = solve_exact(scores)
+        np.testing.assert_array_equal(posterior.mode, exact.mode)
+        # At 1e5 each of these problems has one matching.
+        if scale == 1e5:
+            np.testing.assert_allclose(posterior.marginals, exact.marginals, atol=1e-6)
+        assert posterior.log_evidence <= exact.log_evidence * (1 + 1e-12)
+
+
+@pytest.mark.float32
 def test_float32_beliefs_are_those_of_float64(rng):
     problems = np.stack([square_problem(rng.normal(size=(6, 6))).scores for _ in range(4)])
     low = propagate_beliefs(jnp.asarray(problems, jnp.float32), tol=1e-6)

@@ -9,6 +9,9 @@ from permvi.posterior.diagnostics import judge as judge
 from permvi.posterior.items import Decision as Decision
 from permvi.posterior.items import Item as Item
 from permvi.posterior.items import decode as decode
+from permvi.posterior.joint import CredibleMatchings as CredibleMatchings
+from permvi.posterior.joint import Probability as Probability
+from permvi.posterior.joint import Together as Together
 from permvi.posterior.latents import Latent as Latent
 from permvi.posterior.laws import DrawsLaw, Law, register_law
 from permvi.posterior.marginals import Marginals as Marginals
@@ -18,6 +21,7 @@ from permvi.posterior.posterior import Posterior as Posterior
 from permvi.posterior.storage import load as load
 
 __all__ = [
+    "CredibleMatchings",
     "Decision",
     "Diagnostics",
     "DrawsLaw",
@@ -28,7 +32,9 @@ __all__ = [
     "Marginals",
     "Matching",
     "Posterior",
+    "Probability",
     "TabularLaw",
+    "Together",
     "decode",
     "diagnose",
     "judge",

@@ -178,6 +178,11 @@ class DrawsLaw:
         best = np.argsort(-probs, kind="stable")[:k]
         return perms[best].astype(np.int64), probs[best]
 
+    def weight(self, perm: np.ndarray) -> float:
+        """Return the total weight of the draws that are equal to a matching."""
+        same = (self.draws == perm).reshape(len(self.draws), -1).all(axis=1)
+        return float(self.weights[same].sum())
+
     def marginals(self, layout: Layout) -> Marginals:
         """Return weighted frequencies of pairs, of unmatched rows and of unmatched columns.
 

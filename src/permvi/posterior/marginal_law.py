@@ -84,6 +84,12 @@ class MarginalsLaw:
             perms = np.concatenate([perms[old], few.perms[new][:, None]], axis=1)
         return perms[:k], weights[:k]
 
+    def weight(self, perm: np.ndarray) -> float:
+        """Return the weight of a matching in the mixture."""
+        sites = zip(perm.reshape(-1, self._layout.num_rows), self._terms, strict=True)
+        shares = [terms.weights[(terms.perms == one).all(axis=1)].sum() for one, terms in sites]
+        return float(np.prod(shares))
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the marginals, which are decomposed anew after loading."""
         return self._given._asdict()

@@ -18,8 +18,10 @@ MAX_CELLS = 25_000_000
 _SCALED = 1e-12
 _SINKHORN_STEPS = 20
 _NEWTON_STEPS = 200
-# Added to the Hessian, which is singular where scaling rows up and columns down cancels.
-_RIDGE = 1e-10
+# Added to the Hessian, which is singular where scaling rows up and columns down cancels: this share
+# of the error that is left. More would stall on entries that have to vanish, whose curvature is
+# their own size.
+_RIDGE = 1e-3
 
 
 def is_large(shape: tuple[int, int]) -> bool:
@@ -183,23 +185,23 @@ def _scale(table: np.ndarray) -> np.ndarray:
             table[:n] /= rows[:, None]
             table[:, :m] /= table[:, :m].sum(0)
             continue
-        change = _newton_step(table[:n, :m], rows, cols)
+        change = _newton_step(table[:n, :m], rows, cols, _RIDGE * np.abs(errors).max())
         change /= max(1.0, np.abs(change).max())
         table[:n] *= np.exp(change[:n, None])
         table[:, :m] *= np.exp(change[n:])
     raise ValueError("raw must be positive on some matching, got no way to scale it to marginals.")
 
 
-def _newton_step(pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+def _newton_step(pairs: np.ndarray, rows: np.ndarray, cols: np.ndarray, ridge: float) -> np.ndarray:
     """Return (n + m,) the Newton step in the logarithms of the factors of rows and columns.
 
     The sums minus one are the gradient of a convex function of these logarithms. Its Hessian has
     the sums on the diagonal and the pairs off it. Eliminating the columns leaves n equations.
     """
-    shares = pairs / (cols + _RIDGE)
-    left = np.diag(rows + _RIDGE) - shares @ pairs.T
+    shares = pairs / (cols + ridge)
+    left = np.diag(rows + ridge) - shares @ pairs.T
     of_rows = np.linalg.solve(left, shares @ (cols - 1) - (rows - 1))
-    of_cols = -(cols - 1 + of_rows @ pairs) / (cols + _RIDGE)
+    of_cols = -(cols - 1 + of_rows @ pairs) / (cols + ridge)
     return np.concatenate([of_rows, of_cols])
 
 

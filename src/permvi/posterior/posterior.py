@@ -1,20 +1,19 @@
 """The posterior that every method of inference returns."""
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
-from permvi._checks import is_concrete, one_of, whole
+from permvi._checks import is_concrete, whole
 from permvi._version import __version__
-from permvi.posterior import export, items
+from permvi.posterior import _fields, export, items, joint
 from permvi.posterior.diagnostics import Diagnostics, diagnose
 from permvi.posterior.items import Item, Labels
 from permvi.posterior.latents import Latent
@@ -24,8 +23,6 @@ from permvi.problem.sites import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
-
-EvidenceKind = Literal["exact", "bound", "estimate"]
 
 # Python's own types, so that a posterior equals itself after saving and loading.
 _PLAIN = {
@@ -80,7 +77,7 @@ class Posterior:
     p_unmatched_cols: np.ndarray = None  # type: ignore[assignment]
     mode: np.ndarray
     log_evidence: float | None = None
-    log_evidence_kind: EvidenceKind | None = None
+    log_evidence_kind: _fields.EvidenceKind | None = None
     log_evidence_se: float | None = None
     latents: Mapping[str, Latent] = field(default_factory=dict)
     diagnostics: Diagnostics = field(default_factory=diagnose)
@@ -104,13 +101,13 @@ class Posterior:
             for part in parts:
                 part.flags.writeable = False
             object.__setattr__(self, name, array)
-        _check_evidence(self.log_evidence, self.log_evidence_kind)
+        _fields.evidence(self.log_evidence, self.log_evidence_kind)
         for name, convert in _PLAIN.items():
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else convert(value))
-        object.__setattr__(self, "latents", _check_latents(self.latents))
-        object.__setattr__(self, "labels", _check_labels(self.labels, layout))
-        object.__setattr__(self, "settings", _plain_json(self.settings))
+        object.__setattr__(self, "latents", _fields.latents(self.latents))
+        object.__setattr__(self, "labels", _fields.labels(self.labels, layout))
+        object.__setattr__(self, "settings", _fields.plain_json(self.settings))
 
     @classmethod
     def from_exact(cls, law: SolvedLaw, **fields: Any) -> Self:
@@ -222,9 +219,10 @@ class Posterior:
     def top(self, k: int = 10) -> list[Matching]:
         """Return the k most probable matchings with their probabilities, or as many as are known.
 
-        Exact for linear models (Murty's algorithm) and tables, else from the draws.
+        Exact for linear models (Murty's algorithm) and tables, else from the draws. The first is
+        always the ``mode``.
         """
-        perms, probs = self.law.top(whole("k", k))
+        perms, probs = joint.top(self, whole("k", k))
         return [Matching(perm, float(p)) for perm, p in zip(perms, probs, strict=True)]
 
     def credible_sets(self, level: float = 0.95) -> list:
@@ -235,6 +233,61 @@ class Posterior:
             probable first.
         """
         return items.credible_sets(self._marginals, level)
+
+    def probability(
+        self, pairs: Mapping[Any, Any], excluding: Mapping[Any, Any] | None = None
+    ) -> joint.Probability:
+        """Return the probability that several statements about items hold together.
+
+        It is exact where the law is (methods "exact" and enumeration), else the share of draws with
+        a standard error. Statements about one item always agree with the marginals.
+
+        Args:
+            pairs: Items and their labels, all of which must hold. Strings are names and integers
+                indices; None, -1 or "unmatched" stand for no label, and a list or set of labels for
+                any of them. With several sites an item is a pair (site, item).
+            excluding: Items and labels (or lists of labels) that they must *not* have.
+
+        Returns:
+            A float with its standard error as attribute ``se``, 0 where it is exact.
+
+        Raises:
+            ValueError: A name is unknown, or the method gives marginals only and the statement is
+                about several items.
+
+        Example:
+            ``posterior.probability({"r1": "Anna", "r2": "Bea"})``, or
+            ``posterior.probability({"r1": "Anna"}, excluding={"r2": ["Bea", None]})``.
+        """
+        return joint.probability(self, pairs, excluding or {})
+
+    def together(self, *items: Any, k: int = 10) -> joint.Together:
+        """Return whether items share a label, and which labels they have together.
+
+        Two items of different sites may be the same thing, such as one neuron seen in two animals:
+        ``together((0, "AVA"), (1, 7)).same`` is the probability that their label is the same (both
+        unmatched does not count). In one permutation items never share a label, so ``same`` is 0,
+        and ``labels`` tells how their labels depend on each other.
+
+        Args:
+            *items: Two or more items; names, indices or pairs as in `probability`.
+            k: The most joint labels to return.
+
+        Returns:
+            ``same``, and ``labels``, the k most probable joint labels found, each with the labels
+            in the order of the items (None: unmatched) and its probability.
+        """
+        return joint.together(self, items, k)
+
+    def credible_matchings(
+        self, level: float = 0.95, max_matchings: int = 1000
+    ) -> joint.CredibleMatchings:
+        """Return the smallest set of whole matchings whose probability reaches ``level``.
+
+        Where no such set is known, because it is larger than ``max_matchings`` or the draws are too
+        few, ``reached`` is False, ``note`` says why, and the matchings are the best that are known.
+        """
+        return joint.credible_matchings(self, level, max_matchings)
 
     def expected_loss(self, loss: items.Loss = "hamming") -> items.Decision:
         """Return the matching of least expected loss, and that loss.
@@ -305,46 +358,3 @@ class Posterior:
     @property
     def _marginals(self) -> Marginals:
         return Marginals(self.marginals, self.p_unmatched_rows, self.p_unmatched_cols)
-
-
-def _check_evidence(value: float | None, kind: str | None) -> None:
-    if (value is None) != (kind is None):
-        raise ValueError(
-            f"log_evidence and log_evidence_kind must come together, got {value!r} and {kind!r}."
-        )
-    if kind is not None:
-        one_of("log_evidence_kind", kind, get_args(EvidenceKind))
-
-
-def _check_latents(latents: Mapping[str, Latent]) -> dict[str, Latent]:
-    for name, latent in latents.items():
-        if not isinstance(latent, Latent):
-            raise TypeError(f"latents must be Latent objects, got {type(latent)} for {name!r}.")
-    return dict(latents)
-
-
-def _check_labels(labels: Sequence[Sequence[Any] | None] | None, layout: Layout) -> Labels:
-    rows, cols = (None, None) if labels is None else labels
-    return _names("row", rows, layout.num_rows), _names("column", cols, layout.num_cols)
-
-
-def _names(side: str, names: Sequence[Any] | None, size: int) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    texts = tuple(str(name) for name in names)
-    if len(texts) != size:
-        raise ValueError(f"labels must name each of {size} {side}s, got {len(texts)} names.")
-    for text in texts:
-        # Refuse here what UTF-8 or HDF5 cannot hold, rather than in save.
-        if "\0" in text or text.encode("utf-8", "ignore").decode() != text:
-            raise ValueError(f"labels must be Unicode text without NUL, got {text!r}.")
-    return texts
-
-
-def _plain_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    def convert(value: Any) -> Any:
-        if isinstance(value, np.generic | np.ndarray):
-            return value.tolist()
-        raise TypeError(f"settings must be JSON values, got {value!r}.")
-
-    return json.loads(json.dumps(dict(settings), default=convert))

@@ -89,6 +89,10 @@ class FamilyLaw:
         """Return the k matchings of largest weight, and their probabilities."""
         return self._draws.top(k)
 
+    def weight(self, perm: np.ndarray) -> float:
+        """Return the total weight of the draws that are equal to a matching."""
+        return self._draws.weight(perm)
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return parameters, structure, known pairs and draws by name."""
         family, structure = self._family, self._family.structure

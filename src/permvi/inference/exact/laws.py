@@ -1,5 +1,6 @@
 """Exact posteriors: of affordable linear models, and of models with few matchings."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -7,12 +8,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from permvi._assignment.duality import best_matching
 from permvi.inference.exact import ExactResult, k_best, solve_exact
 from permvi.inference.exact.enumeration import TabularSolution, list_matchings
-from permvi.inference.exact.solve import Method
+from permvi.inference.exact.solve import Method, solve_weights
 from permvi.posterior.laws import Summary, register_law
 from permvi.problem.sites import Layout, narrow
-from permvi.problem.unmatched import build_weights
+from permvi.problem.unmatched import LogWeights, build_weights
 
 
 @register_law
@@ -81,6 +83,23 @@ class ExactLaw:
         """Return the k most probable matchings and their probabilities, by Murty's algorithm."""
         joined, log_weights = k_best(k=k, **self._problem())
         return self._layout.split(joined), np.exp(log_weights - self.result.log_evidence)
+
+    def event_probability(self, event: Mapping[int, np.ndarray]) -> float:
+        """Return the probability that items have allowed labels: the ratio of two evidences.
+
+        ``event`` maps rows of all sites in one sequence to booleans (m+1,), the last for unmatched.
+        """
+        table = build_weights(**self._problem()).table.copy()
+        m = self._layout.num_cols
+        for row, allowed in event.items():
+            first = row // self._layout.num_rows * m
+            table[row, first : first + m][~allowed[:m]] = -np.inf
+            if not allowed[m]:
+                table[row, -1] = -np.inf
+        if best_matching(table) is None:
+            return 0.0
+        found = solve_weights(LogWeights(table), self._method, self._max_size)
+        return math.exp(min(found.log_evidence - self.result.log_evidence, 0.0))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the problem as arrays; it is solved again after loading."""
@@ -200,6 +219,15 @@ class TabularLaw:
         """Return the k most probable matchings and their probabilities."""
         best = np.argsort(-self._table.log_weights, kind="stable")[:k]
         return self._layout.split(self._table.matchings[best]), self._table.probs[best]
+
+    def event_probability(self, event: Mapping[int, np.ndarray]) -> float:
+        """Return the probability that items have allowed labels; see `ExactLaw`."""
+        holds = np.ones(len(self._table.matchings), bool)
+        n, m = self._layout.num_rows, self._layout.num_cols
+        for row, allowed in event.items():
+            joined = self._table.matchings[:, row]
+            holds &= allowed[np.where(joined < 0, m, joined - row // n * m)]
+        return float(self._table.probs[holds].sum())
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the table as arrays."""

@@ -104,6 +104,11 @@ def solve_exact(
     if whole("max_size", max_size) > MAX_LABELS:
         raise ValueError(f"max_size must be at most {MAX_LABELS}, got {max_size}.")
     weights = build_weights(scores, mask, known, row_unmatched, col_unmatched)
+    return solve_weights(weights, method, max_size)
+
+
+def solve_weights(weights: LogWeights, method: Method, max_size: int) -> ExactResult:
+    """Return what `solve_exact` does, given the log weights of all pairs and of the unmatched."""
     problem = decompose(weights)
     limit = {"auto": _SMALL_TABLE, "dp": -1, "enumeration": math.inf}[method]
     plan = [(block, count_bound(np.isfinite(block.table)) <= limit) for block in problem.blocks]
