@@ -146,7 +146,7 @@ _DIFFERENCES = 3_000_000
 # Likewise for members of a population.
 _STEPS_PER_MEMBER = 100
 # The most swap differences of all populations together, half a minute's or less.
-_BUDGET = 4_000_000_000
+BUDGET = 4_000_000_000
 # Taillard's tenures around n; swaps unused for this many times n^2 steps go first.
 _TENURE = (0.9, 1.1)
 _PATIENCE = 5
@@ -164,6 +164,7 @@ def solve_quadratic(
     options: MapOptions | None = None,
     rng: np.random.Generator | None = None,
     starts: np.ndarray | None = None,
+    budget: int = BUDGET,
 ) -> MapResult:
     r"""Search for the matching with the largest ``<A, X B X'> + <C, X>``.
 
@@ -180,6 +181,7 @@ def solve_quadratic(
         options: Settings.
         rng: The source of randomness.
         starts: (k, n) additional matchings to start from.
+        budget: The most swap differences of all populations together.
 
     Returns:
         The best matching. A Frank-Wolfe step counts as two evaluations (gradient and curvature),
@@ -205,7 +207,7 @@ def solve_quadratic(
     bound = upper_bound(square, allowed)
     independent, best, confirmed = perms, None, False
     if options.polish == "tabu" and not search.is_settled(perms, bound):
-        ends, best = search.evolve(perms, rng)
+        ends, best = search.evolve(perms, budget, rng)
         independent = np.concatenate([perms, ends])
         confirmed = num_best(square.values(ends), float(square.values(best))) >= ENOUGH
     values = square.values(independent)
@@ -298,7 +300,7 @@ class _Search:
             len(self._allowed) * self._tolerance,
             self._deadline,
         )
-        found = islands.run(perms, _BUDGET, os.cpu_count() or 1, rng)
+        found = islands.run(perms, budget, os.cpu_count() or 1, rng)
         self.num_evaluations += found.num_differences
         settled = self.settle(np.concatenate([found.best[None], found.ends]))
         best = np.concatenate([settled, perms])
