@@ -22,6 +22,7 @@ _MODULES = {
     "stick_breaking_discrete": "discrete.method",
     "mcmc": "mcmc.method",
     "linear": "linear.method",
+    "quadratic": "quadratic.method",
     "map": "map.method",
     "sinkhorn": "scaling.method",
     "bethe": "scaling.method",

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from permvi.inference.interruptible import Stop
 from permvi.inference.linear.gauge import Gauge
 
 # Worms run to measure their length, this many at a time, until they have taken enough steps or
@@ -217,7 +218,7 @@ def run_round(
     num_steps: int,
     num_batches: int,
     draws_per_batch: int,
-    stopped: "Stop",
+    stopped: Stop,
 ) -> Round | None:
     """Run a chain of about ``num_steps`` steps, or return None if it is told to stop."""
     rates = walk.at(0.0)
@@ -242,25 +243,3 @@ def run_round(
         mean += change / (batch + 1)
         squares += change * (counts - mean)
     return Round(mean, squares, np.stack(draws))
-
-
-class Stop:
-    """Counts the steps of all chains, and tells them when to stop.
-
-    Attributes:
-        total: The number of steps that are planned, 0 while that is unknown.
-        done: The number of steps so far.
-        asked: Whether chains are asked to stop.
-    """
-
-    def __init__(self) -> None:
-        self.total, self.done, self.asked = 0, 0, False
-
-    def plan(self, total: int) -> None:
-        """Say how many steps there will be at most."""
-        self.total = total
-
-    def __call__(self, steps: int) -> bool:
-        """Count steps, and return whether to stop."""
-        self.done += steps
-        return self.asked

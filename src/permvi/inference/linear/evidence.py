@@ -25,8 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from permvi.inference.interruptible import Stop
 from permvi.inference.linear.beliefs import log_bethe, propagate
-from permvi.inference.linear.chains import EMPTY, State, Stop, Walk
+from permvi.inference.linear.chains import EMPTY, State, Walk
 from permvi.inference.linear.gauge import Gauge
 
 _HIGHEST = 4.0

@@ -8,23 +8,18 @@ loops that need no JAX; only the result may have an (n, m) table.
 """
 
 import dataclasses
-import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from permvi.inference.interruptible import Stop, interruptible
 from permvi.inference.linear import LinearOptions, LinearResult, solve_linear
-from permvi.inference.linear.chains import Stop
 from permvi.inference.linear.law import LinearLaw
 from permvi.inference.method import Context, Method, MethodInfo, option_names, restore_marginals
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps (num_steps) or chains (num_chains)"
-# Seconds between two looks at the progress, and how long to wait for chains that were interrupted.
-_LOOK = 0.2
-_PATIENCE = 1.5
 _MANY_UNDONE = 0.05
 
 
@@ -41,7 +36,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     """
     problem, candidates = prepared.problem, prepared.candidates
     options, stop = LinearOptions(**context.options), Stop()
-    result = _interruptible(
+    result = interruptible(
         lambda: solve_linear(candidates, options, context.seed, stop), stop, context
     )
     layout = problem.layout
@@ -62,45 +57,6 @@ def _law(prepared: Prepared, result: LinearResult) -> DrawsLaw:
     if not evidence or linear is None:
         return DrawsLaw(draws)
     return LinearLaw(draws, evidence["log_evidence"], **linear.arguments())
-
-
-_Result = TypeVar("_Result")
-
-
-def _interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) -> _Result:
-    """Run in a thread, so that Ctrl-C and progress do not wait for compiled code."""
-    results: list[_Result] = []
-    errors: list[BaseException] = []
-    # Not Thread.join: Python 3.11 takes a thread for finished if Ctrl-C comes while it waits.
-    ended = threading.Event()
-
-    def work() -> None:
-        try:
-            results.append(solve())
-        except BaseException as error:
-            # Raised again below, in the thread of the caller.
-            errors.append(error)
-        finally:
-            ended.set()
-
-    # A daemon does not keep the interpreter from ending.
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        over = False
-        while not over:
-            over = ended.wait(_LOOK)
-            if stop.total:
-                context.step(min(stop.done, stop.total), stop.total)
-    except BaseException as error:
-        stop.asked = True
-        if not isinstance(error, KeyboardInterrupt):
-            raise
-        ended.wait(_PATIENCE)
-        if not results:
-            raise
-    if errors:
-        raise errors[0]
-    return results[0]
 
 
 def _evidence(constant: float, result: LinearResult) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from permvi._checks import positive_number, whole
 from permvi.inference.exact import solve_exact
 from permvi.inference.exact.subset_dp import MAX_LABELS, cost_estimate
-from permvi.inference.linear.chains import Stop
+from permvi.inference.interruptible import Stop
 from permvi.inference.linear.frontier import solve_frontier
 from permvi.inference.linear.gauge import Gauge, prune, scale
 from permvi.inference.linear.sample import Sampled, sample

@@ -1,8 +1,9 @@
 """Method "map": the most probable matching, without probabilities of the others.
 
 Linear models need one assignment, in which an item that may stay unmatched has a label of its own
-for that. Models with the hook ``quadratic`` whose items are all matched are searched by Frank-Wolfe
-and tabu search on their matrices; all others by hill climbing on evaluations of their density.
+for that. Models with the hook ``quadratic`` whose items are all matched are searched by Frank-Wolfe,
+tabu search and populations on their matrices; all others by hill climbing on evaluations of their
+density. The verdict counts how many independent restarts ended at the best value.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from permvi.inference.map import (
     solve_linear_partial,
     solve_quadratic,
 )
+from permvi.inference.map.result import num_best
 from permvi.inference.method import Context, Method, MethodInfo
 from permvi.inference.verdict.audit import audited
 from permvi.posterior import Diagnostics, Posterior
@@ -28,8 +30,6 @@ from permvi.problem.prepare import Prepared
 from permvi.problem.unmatched import grounded
 
 _ADVICE = "try method='sequential' or 'mcmc'"
-# Log densities this close, relative to their size, are equal.
-_SAME = 1e-6
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
@@ -67,7 +67,22 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     # The verdict may use what the search has left of a given budget.
     budget = settings.get("max_evaluations")
     left = None if budget is None else max(0, budget - result.num_evaluations - 2)
-    return audited(prepared, posterior, result.perm, _ADVICE, left)
+    return _no_better_than_its_search(
+        audited(prepared, posterior, result.perm, _ADVICE, left), result
+    )
+
+
+def _no_better_than_its_search(posterior: Posterior, result: MapResult) -> Posterior:
+    """Keep "trust" only if enough restarts agree on the best value, or a bound proves it."""
+    found = posterior.diagnostics
+    if found.verdict != "trust" or result.optimal or result.agreed:
+        return posterior
+    reason = (
+        "too few restarts ended at the best value to tell that there is no better matching; try "
+        "more num_restarts"
+    )
+    found = dataclasses.replace(found, verdict="check", reasons=(reason, *found.reasons))
+    return dataclasses.replace(posterior, diagnostics=found)
 
 
 def _search(
@@ -137,22 +152,30 @@ def is_the_only_one(prepared: Prepared) -> bool:
 def search_diagnostics(result: MapResult, *, alone: bool) -> Diagnostics:
     """Say how the restarts ended; a point estimate is trusted only if it is the only matching."""
     values = result.restart_values
-    best = values.max()
-    num_best = int((values >= best - _SAME * max(1.0, abs(best))).sum())
+    best = values.max() if result.value is None else result.value
+    count = num_best(values, best)
     reasons = ["a point estimate: it says nothing about how uncertain the matching is"]
     if alone:
         reasons = ["there is only one matching"]
     elif result.optimal:
         reasons.append("no matching is more probable than this one")
     else:
-        reasons.append(f"{num_best} of {len(values)} restarts ended at the best value found")
+        reasons.append(f"{count} of {len(values)} restarts ended at the best value found")
+    extras = {"restart_values": values, "num_best": np.array(count)}
+    if np.isfinite(result.bound):
+        gap = max(0.0, result.bound - best) / max(abs(best), np.finfo(float).tiny)
+        extras |= {"upper_bound": np.array(result.bound), "relative_gap": np.array(gap)}
+        if not (alone or result.optimal):
+            reasons.append(
+                f"no matching exceeds a log density of {result.bound:.6g} ({gap:.1%} more)"
+            )
     if not result.finished:
         reasons.append("the search ended before a local optimum: allow more evaluations")
     return Diagnostics(
         "trust" if alone else "check",
         tuple(reasons),
         converged=result.finished,
-        extras={"restart_values": values, "num_best": np.array(num_best)},
+        extras=extras,
     )
 
 

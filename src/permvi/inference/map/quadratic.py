@@ -1,11 +1,12 @@
 """Quadratic log densities of matchings, on the host in float64."""
 
+import dataclasses
 import os
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import time
 
 import numpy as np
 
+from permvi._threads import pool
 from permvi.inference.map.local_search import Neighbourhood
 from permvi.inference.map.polytope import (
     LineSearch,
@@ -16,10 +17,11 @@ from permvi.inference.map.polytope import (
     relaxed_starts,
     solve,
 )
-from permvi.inference.map.result import MapOptions, MapResult
+from permvi.inference.map.population import ENOUGH, Islands
+from permvi.inference.map.result import MapOptions, MapResult, agree, num_best
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Quadratic:
     r"""``<A, X B X'> + <C, X> + constant``, with ``X[i, j] = 1`` where ``perm[i] = j``.
 
@@ -70,6 +72,20 @@ class Quadratic:
         A[:n, :n], B[:m, :m], C[:n, :m] = self.A, self.B, self.C
         return Quadratic(A, B, C, self.constant)
 
+    def symmetrised(self) -> "Quadratic":
+        """Return the same function with A and B symmetric, if one of them is; else itself.
+
+        ``<A, X B X'>`` depends on the symmetric part of A alone if B is symmetric, and likewise.
+        """
+        parts = [(array + array.T) / 2 for array in (self.A, self.B)]
+        same = [np.array_equal(*pair) for pair in zip(parts, (self.A, self.B), strict=True)]
+        return dataclasses.replace(self, A=parts[0], B=parts[1]) if any(same) else self
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether both A and B are symmetric."""
+        return np.array_equal(self.A, self.A.T) and np.array_equal(self.B, self.B.T)
+
     def values(self, perms: np.ndarray) -> np.ndarray:
         """Return the values (...) of permutations (..., n) of a square problem."""
         rows = np.arange(self.shape[0])
@@ -99,15 +115,45 @@ def exact_line_search(quadratic: Quadratic) -> LineSearch:
     return steps
 
 
+def upper_bound(quadratic: Quadratic, allowed: np.ndarray) -> float:
+    r"""Return an upper bound on the values of a square problem: the smaller of two.
+
+    That of Gilmore and Lawler (1962) is an assignment with the weights
+
+    .. math:: A_{ii} B_{jj} + C_{ij} + \max_\pi \sum_{k \ne i} A_{ik} B_{j \pi(k)},
+
+    where sorted numbers meet sorted numbers. If A and B are symmetric, :math:`\langle A, X B X^\top
+    \rangle` is at most the inner product of their sorted eigenvalues (Finke, Burkard and Rendl
+    1987), and the linear part at most an assignment.
+    """
+    A, B, C = quadratic.A, quadratic.B, quadratic.C
+    n = len(A)
+    rows, cols = (np.sort(M[~np.eye(n, dtype=bool)].reshape(n, n - 1), axis=1) for M in (A, B))
+    weights = rows @ cols.T + np.outer(np.diag(A), np.diag(B)) + C
+    perm = solve(weights, allowed)
+    bound = float(weights[np.arange(n), perm].sum())
+    if quadratic.is_symmetric:
+        spectrum = float(np.linalg.eigvalsh(A) @ np.linalg.eigvalsh(B))
+        best = solve(C, allowed)
+        bound = min(bound, spectrum + float(C[np.arange(n), best].sum()))
+    return bound + quadratic.constant
+
+
 # Steps of tabu search from each start: this many times n, or fewer so that about this many swap
 # differences are updated (a tenth of a second), but n at least.
 _STEPS_PER_ROW = 500
 _DIFFERENCES = 3_000_000
+# Likewise for members of a population.
+_STEPS_PER_MEMBER = 100
+# The most swap differences of all populations together, half a minute's or less.
+BUDGET = 4_000_000_000
 # Taillard's tenures around n; swaps unused for this many times n^2 steps go first.
 _TENURE = (0.9, 1.1)
 _PATIENCE = 5
 # Gains below this share of the largest possible difference are rounding errors.
 _RELATIVE_TOLERANCE = 1e-12
+# A bound this close to the value, relative to it, is reached.
+_REACHED = 1e-9
 # Alternations of Frank-Wolfe and swaps at the end; they settle after one or two.
 _MAX_ROUNDS = 10
 
@@ -118,13 +164,16 @@ def solve_quadratic(
     options: MapOptions | None = None,
     rng: np.random.Generator | None = None,
     starts: np.ndarray | None = None,
+    budget: int = BUDGET,
 ) -> MapResult:
     r"""Search for the matching with the largest ``<A, X B X'> + <C, X>``.
 
     FAQ (Vogelstein et al. 2015) climbs from the centre of the polytope and from random points, then
     robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe from each matching, which
     moves along cycles that swaps cannot follow through a mask, alternates with swaps while that
-    gains anything. Forbidden pairs are never used.
+    gains anything. If fewer than half of these restarts end at the best value, and no bound proves
+    that it is the best, independent populations follow (see `population`), until three of them end
+    at the best value of all. Forbidden pairs are never used.
 
     Args:
         quadratic: The problem; rectangular ones leave the surplus of the longer side unmatched.
@@ -132,6 +181,7 @@ def solve_quadratic(
         options: Settings.
         rng: The source of randomness.
         starts: (k, n) additional matchings to start from.
+        budget: The most swap differences of all populations together.
 
     Returns:
         The best matching. A Frank-Wolfe step counts as two evaluations (gradient and curvature),
@@ -140,12 +190,12 @@ def solve_quadratic(
     options = options or MapOptions()
     rng = rng or np.random.default_rng(0)
     n, m = quadratic.shape
-    square = quadratic.padded()
+    square = quadratic.padded().symmetrised()
     size = max(n, m)
     allowed = np.ones((size, size), bool)
     if mask is not None:
         allowed[:n, :m] = mask
-    search = _Search(square, allowed, options.max_iter)
+    search = _Search(square, allowed, options)
     perms = search.frank_wolfe(relaxed_starts(options.num_restarts, (size, size), allowed, rng))
     if starts is not None:
         given = Neighbourhood(allowed[:n, :m]).padded(np.asarray(starts)[:, None])[:, 0]
@@ -154,58 +204,107 @@ def solve_quadratic(
         perms = search.tabu(perms, rng)
     if options.polish != "none":
         perms = search.settle(perms)
-    values = square.values(perms)
-    best = perms[np.argmax(values), :n]
+    bound = upper_bound(square, allowed)
+    independent, best, confirmed = perms, None, False
+    if options.polish == "tabu" and not search.is_settled(perms, bound):
+        ends, best = search.evolve(perms, budget, rng)
+        independent = np.concatenate([perms, ends])
+        confirmed = num_best(square.values(ends), float(square.values(best))) >= ENOUGH
+    values = square.values(independent)
+    best = independent[np.argmax(values)] if best is None else best
+    value = float(square.values(best))
     return MapResult(
-        np.where(best < m, best, -1),
+        np.where(best < m, best, -1)[:n],
         values,
-        search.num_evaluations + len(perms),
-        optimal=False,
+        search.num_evaluations + len(independent),
+        optimal=value >= bound - _REACHED * max(1.0, abs(bound)),
         finished=options.polish != "none",
+        value=value,
+        agreed=confirmed or agree(values[: len(perms)], value),
+        bound=bound,
+        ends=np.where(independent < m, independent, -1)[:, :n],
     )
 
 
 class _Search:
     """The parts of the search in a square problem, which count their evaluations."""
 
-    def __init__(self, quadratic: Quadratic, allowed: np.ndarray, max_iter: int) -> None:
-        self._quadratic, self._allowed, self._max_iter = quadratic, allowed, max_iter
-        self._arrays = tuple(
-            np.ascontiguousarray(array) for array in (quadratic.A, quadratic.B, quadratic.C)
-        )
-        A, B, C = (float(np.abs(array).max()) for array in self._arrays)
+    def __init__(self, quadratic: Quadratic, allowed: np.ndarray, options: MapOptions) -> None:
+        self._quadratic, self._allowed, self._options = quadratic, allowed, options
+        arrays = (np.ascontiguousarray(array) for array in (quadratic.A, quadratic.B, quadratic.C))
+        self._arrays = (*arrays, quadratic.is_symmetric)
+        A, B, C = (float(np.abs(array).max()) for array in self._arrays[:3])
         self._tolerance = _RELATIVE_TOLERANCE * (4 * len(allowed) * A * B + 4 * C)
         self._num_pairs = len(allowed) * (len(allowed) - 1) // 2
+        limit = options.max_seconds
+        self._deadline = np.inf if limit is None else time.monotonic() + limit
         self.num_evaluations = 0
+
+    def is_settled(self, perms: np.ndarray, bound: float) -> bool:
+        """Return whether restarts that ended at permutations (r, n) leave nothing to search."""
+        values = self._quadratic.values(perms)
+        best = float(values.max())
+        reached = best >= bound - _REACHED * max(1.0, abs(bound))
+        return reached or len(self._allowed) < 4 or agree(values, best)
 
     def frank_wolfe(self, starts: np.ndarray) -> np.ndarray:
         """Climb from relaxed matchings (r, n, n) to permutations (r, n)."""
         line_search = exact_line_search(self._quadratic)
         vertices = best_matrices(self._allowed)
-        found = frank_wolfe(
-            self._quadratic.gradient, vertices, line_search, starts, self._max_iter, ARRIVED
-        )
+        limit = self._options.max_iter
+        found = frank_wolfe(self._quadratic.gradient, vertices, line_search, starts, limit, ARRIVED)
         self.num_evaluations += 2 * found.num_gradients
         return solve(found.X, self._allowed)
 
     def tabu(self, perms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the best permutations (r, n) that tabu search finds from each."""
+        streams = rng.spawn(len(perms))
+        with pool(len(perms)) as threads:
+            tasks = threads.map(
+                lambda perm, stream: self._tabu(perm[None], stream, _STEPS_PER_ROW), perms, streams
+            )
+            found, costs = zip(*tasks, strict=True)
+        self.num_evaluations += sum(costs)
+        return np.concatenate(found)
+
+    def _tabu(
+        self, perms: np.ndarray, rng: np.random.Generator, steps_per_row: int
+    ) -> tuple[np.ndarray, int]:
+        """Run tabu search from permutations (r, n); also return the number of differences."""
         from permvi.inference.map.tabu_kernels import tabu_search
 
         n = perms.shape[1]
         if n < 2:
-            return perms
-        num_steps = max(n, min(_STEPS_PER_ROW * n, _DIFFERENCES // self._num_pairs))
+            return perms, 0
+        num_steps = max(n, min(steps_per_row * n, _DIFFERENCES // self._num_pairs))
         low, high = (max(1, round(factor * n)) for factor in _TENURE)
-        tenures = rng.integers(low, high, size=(len(perms), num_steps, 2), endpoint=True)
+        found, cost = [], 0
+        for perm in perms:
+            if time.monotonic() > self._deadline:
+                found.append(perm)
+                continue
+            tenures = rng.integers(low, high, size=(num_steps, 2), endpoint=True)
+            end, swaps = tabu_search(
+                *self._arrays, self._allowed, perm.copy(), tenures, _PATIENCE * n * n
+            )
+            found.append(end)
+            cost += self._num_pairs * (swaps + 1)
+        return np.stack(found), cost
 
-        def search(perm: np.ndarray, tenure: np.ndarray) -> tuple[np.ndarray, int]:
-            return tabu_search(*self._arrays, self._allowed, perm.copy(), tenure, _PATIENCE * n * n)
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found, swaps = zip(*pool.map(search, perms, tenures), strict=True)
-        self.num_evaluations += self._num_pairs * (sum(swaps) + len(perms))
-        return np.stack(found)
+    def evolve(self, perms: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return where islands ended, (r, n), and the best permutation (n,) of all."""
+        islands = Islands(
+            self._quadratic.values,
+            lambda members, stream: self._tabu(members, stream, _STEPS_PER_MEMBER),
+            self._allowed,
+            len(self._allowed) * self._tolerance,
+            self._deadline,
+        )
+        found = islands.run(perms, budget, os.cpu_count() or 1, rng)
+        self.num_evaluations += found.num_differences
+        settled = self.settle(np.concatenate([found.best[None], found.ends]))
+        best = np.concatenate([settled, perms])
+        return settled[1:], best[np.argmax(self._quadratic.values(best))]
 
     def from_matchings(self, perms: np.ndarray) -> np.ndarray:
         """Return the permutations (r, n), or what Frank-Wolfe reaches from them if better."""

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from permvi import _checks
-from permvi._checks import whole
+from permvi._checks import positive_number, whole
 
 Polish = Literal["tabu", "swap", "none"]
 
@@ -24,19 +24,40 @@ class MapOptions:
         max_evaluations: The most log densities that hill climbing may take in problems that are
             neither linear nor quadratic. None: 200,000, or 20,000 for functions that JAX cannot
             trace. If the climbs of all restarts would take more, there are fewer restarts.
+        max_seconds: When the search of a quadratic problem ends, None for no limit. With a limit,
+            the same seed need not give the same result.
     """
 
     num_restarts: int = 16
     max_iter: int = 50
     polish: Polish = "tabu"
     max_evaluations: int | None = None
+    max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_restarts", "max_iter"):
             whole(name, getattr(self, name))
         if self.max_evaluations is not None:
             whole("max_evaluations", self.max_evaluations)
+        if self.max_seconds is not None:
+            positive_number("max_seconds", self.max_seconds)
         _checks.one_of("polish", self.polish, get_args(Polish))
+
+
+# The share of restarts that have to end at the best value.
+_AGREED = 0.5
+# Log densities this close, relative to their size, are equal.
+_SAME = 1e-6
+
+
+def num_best(values: np.ndarray, best: float) -> int:
+    """Return how many of the values (r,) are the best one, up to rounding."""
+    return int((values >= best - _SAME * max(1.0, abs(best))).sum())
+
+
+def agree(values: np.ndarray, best: float) -> bool:
+    """Return whether enough independent restarts ended at the best value to believe that it is."""
+    return num_best(values, best) >= max(3, round(_AGREED * len(values)))
 
 
 class MapResult(NamedTuple):
@@ -48,6 +69,10 @@ class MapResult(NamedTuple):
         num_evaluations: How many log densities, gradients and swap differences were computed.
         optimal: Whether certainly no matching has a larger log density.
         finished: Whether all restarts have reached a local optimum.
+        value: The log density of ``perm`` if that is no restart's end, or None.
+        agreed: Whether enough independent restarts ended at the best value to believe that it is.
+        bound: What no matching exceeds, infinity if that is unknown.
+        ends: (k, n) where the restarts of a quadratic problem ended, or None.
     """
 
     perm: np.ndarray
@@ -55,3 +80,7 @@ class MapResult(NamedTuple):
     num_evaluations: int
     optimal: bool
     finished: bool
+    value: float | None = None
+    agreed: bool = False
+    bound: float = np.inf
+    ends: np.ndarray | None = None

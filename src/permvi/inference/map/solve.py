@@ -10,7 +10,7 @@ import numpy as np
 from permvi.inference.map.local_search import Neighbourhood, hill_climb
 from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
 from permvi.inference.map.quadratic import ARRIVED
-from permvi.inference.map.result import MapOptions, MapResult
+from permvi.inference.map.result import MapOptions, MapResult, agree
 from permvi.problem.evaluation import Evaluate, Evaluations, filled
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import LogWeights, best_matchings, random_matchings
@@ -101,7 +101,9 @@ def solve_density(
     if options.polish == "tabu":
         ends = _climb_again(memory, ends, hood, rng)
     spent += memory.num_evaluations
-    return MapResult(memory.best, memory.values[ends], spent, optimal=False, finished=finished)
+    values = memory.values[ends]
+    agreed = agree(values, float(memory.values.max()))
+    return MapResult(memory.best, values, spent, optimal=False, finished=finished, agreed=agreed)
 
 
 def _climb_again(

@@ -1,0 +1,112 @@
+r"""The square form of a quadratic problem, in which every state is a permutation.
+
+Rows and columns without weights take a surplus, as in `permvi.inference.map`. Where items may stay
+unmatched, row i has a column of its own for that and as many rows as there are columns take what is
+left, see `permvi.problem.unmatched.complete`. Each matching then belongs to the same number of
+permutations. Forbidden pairs have a penalty, so that chains pass through them at high temperatures,
+and permutations that use one do not count.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from permvi.inference.map import Quadratic
+from permvi.inference.map.method import quadratic_of
+from permvi.problem.prepare import Prepared
+from permvi.problem.unmatched import complete, grounded
+
+# The penalty of a forbidden pair in nats, beyond the largest gain that it could bring.
+_PENALTY = 10.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Form:
+    """``<A, X B X'> + <C, X>`` on permutations of N rows.
+
+    Attributes:
+        A, B, C: (N, N) arrays; C holds the penalties of forbidden pairs.
+        symmetric: Whether A and B are.
+        allowed: (N, N) booleans.
+        shape: (n, m), the numbers of rows and columns that are not there to fill up.
+        constant: What is added to the log density.
+        log_copies: The log of the number of permutations of each matching.
+        best: (N,) the best permutation known.
+        best_value: Its value, without the constant.
+        num_steps: The number of swaps of a chain between two looks at it.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    C: np.ndarray
+    symmetric: bool
+    allowed: np.ndarray
+    shape: tuple[int, int]
+    constant: float
+    log_copies: float
+    best: np.ndarray
+    best_value: float
+    num_steps: int
+
+    def values(self, perms: np.ndarray) -> np.ndarray:
+        """Return the values (r,) of permutations (r, N), without the constant."""
+        return Quadratic(self.A, self.B, self.C).values(perms)
+
+    def matchings(self, perms: np.ndarray) -> np.ndarray:
+        """Return permutations (..., N) as matchings (..., n), -1 for unmatched."""
+        n, m = self.shape
+        return np.where(perms[..., :n] < m, perms[..., :n], -1)
+
+
+def square_form(prepared: Prepared) -> tuple[Quadratic, np.ndarray, float]:
+    """Return a square problem (N, N), the allowed pairs, and the log of the copies of a matching.
+
+    Raises:
+        ValueError: The model has no quadratic form.
+    """
+    found, problem = quadratic_of(prepared), prepared.problem
+    if found is None:
+        raise ValueError(
+            "model must have a quadratic form for method 'quadratic', got a "
+            f"{type(prepared.model).__name__} without; see pv.methods()."
+        )
+    n, m = found.shape
+    if not problem.is_partial:
+        size = max(n, m)
+        allowed = np.ones((size, size), bool)
+        if problem.mask is not None:
+            allowed[:n, :m] = problem.mask
+        return found.padded().symmetrised(), allowed, math.lgamma(size - min(n, m) + 1.0)
+    table = complete(grounded(problem))[0]
+    allowed = np.isfinite(table)
+    A, B, C = (np.zeros((n + m, n + m)) for _ in range(3))
+    A[:n, :n], B[:m, :m] = found.A, found.B
+    C[allowed] = table[allowed]
+    C[:n, :m] += found.C
+    whole = Quadratic(A, B, C, found.constant)
+    return whole.symmetrised(), allowed, math.lgamma(m + 1.0)
+
+
+def with_penalties(
+    square: Quadratic,
+    allowed: np.ndarray,
+    log_copies: float,
+    shape: tuple[int, int],
+    best: np.ndarray,
+) -> Form:
+    """Return the form of a square problem, given its best permutation (N,)."""
+    n = len(allowed)
+    rows = np.arange(n)
+    C = square.C.copy()
+    if not allowed.all():
+        # The most that any row can gain by leaving its column in the best permutation.
+        slopes = square.gradient(np.eye(n)[best])
+        gain = float((slopes - slopes[rows, best][:, None]).max())
+        C[~allowed] = C[rows, best].min() - max(gain, 0.0) - _PENALTY
+    arrays = (np.ascontiguousarray(array) for array in (square.A, square.B, C))
+    value = float(Quadratic(square.A, square.B, C).values(best))
+    return Form(
+        *arrays, square.is_symmetric, allowed, shape, square.constant, log_copies,
+        best.astype(np.int64), value, max(n, 10),
+    )  # fmt: skip

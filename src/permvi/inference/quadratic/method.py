@@ -1,0 +1,121 @@
+"""Method "quadratic" for models with a quadratic form, such as graph matching.
+
+A search finds the modes, and symmetries complete them. Then ensembles of tempered chains weigh them
+against each other and against everything else, with swaps in O(n) and jumps between modes. All runs
+in NumPy and compiled loops that need no JAX.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from permvi.inference.interruptible import Stop, interruptible
+from permvi.inference.map.method import is_the_only_one
+from permvi.inference.method import Context, Method, MethodInfo, option_names
+from permvi.inference.quadratic import QuadraticOptions, sample
+from permvi.inference.quadratic.form import Form, square_form, with_penalties
+from permvi.inference.quadratic.modes import Modes, find_modes
+from permvi.inference.quadratic.sample import Sampled
+from permvi.inference.scaling.method import restore_marginals
+from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
+from permvi.problem.prepare import Prepared
+
+_ADVICE = "try more steps (num_steps) or ensembles (num_ensembles)"
+# The tables of one ladder should fit into memory.
+_MAX_SIZE = 500
+
+
+def suits(prepared: Prepared) -> bool:
+    """Return whether a model has a quadratic form of a size that chains can afford."""
+    problem = prepared.problem
+    size = sum(problem.shape) if problem.is_partial else max(problem.shape)
+    return (
+        getattr(prepared.model, "quadratic", None) is not None
+        and problem.num_sites == 1
+        and not problem.latents
+        and size <= _MAX_SIZE
+        and not is_the_only_one(prepared)
+    )
+
+
+def run(prepared: Prepared, context: Context) -> Posterior:
+    """Solve one problem; options are those of `QuadraticOptions`.
+
+    Ctrl-C ends the chains early and gives what is known by then, with the verdict "do not trust".
+    A second one, or one before anything is known, raises ``KeyboardInterrupt`` as usual.
+
+    Raises:
+        ValueError: The model has no quadratic form.
+    """
+    options, stop = QuadraticOptions(**context.options), Stop()
+    square, allowed, log_copies = square_form(prepared)
+    rng = np.random.default_rng(context.seed)
+
+    def solve() -> tuple[Form, Modes, Sampled]:
+        modes = find_modes(square, allowed, rng.spawn(1)[0])
+        form = with_penalties(square, allowed, log_copies, prepared.problem.shape, modes.perms[0])
+        return form, modes, sample(form, modes.perms, options, rng, stop)
+
+    form, modes, result = interruptible(solve, stop, context)
+    n, m = form.shape
+    pairs = result.marginals[:n, :m]
+    reduced = Marginals(
+        pairs,
+        np.clip(1.0 - pairs.sum(axis=1), 0.0, 1.0),
+        np.clip(1.0 - pairs.sum(axis=0), 0.0, 1.0),
+    )
+    evidence = {}
+    if np.isfinite(result.evidence.error):
+        evidence = {
+            "log_evidence": result.evidence.value,
+            "log_evidence_kind": "estimate",
+            "log_evidence_se": result.evidence.error,
+        }
+    return Posterior(
+        law=DrawsLaw(prepared.restore(form.matchings(result.draws))),
+        **restore_marginals(prepared.reduction, reduced)._asdict(),
+        mode=prepared.restore(form.matchings(result.best)),
+        **evidence,
+        diagnostics=_diagnostics(prepared, modes, result),
+        num_evaluations=result.num_steps + modes.num_evaluations,
+    )
+
+
+def _diagnostics(prepared: Prepared, modes: Modes, result: Sampled) -> Diagnostics:
+    n = prepared.problem.shape[0]
+    found = diagnose(
+        row_labels=prepared.labels[0],
+        advice=_ADVICE,
+        sampling_error_by_row=prepared.in_all_rows(result.sampling_error[:n]),
+        disagreement_by_row=prepared.in_all_rows(result.disagreement[:n]),
+        missed_mass=result.missed,
+        converged=result.finished,
+        extras={
+            "num_modes": np.array(len(modes.perms)),
+            "num_jumps": np.array(result.num_jumps),
+            "ensembles_counted": np.array(result.counted),
+        },
+    )
+    if not result.finished:
+        reason = "interrupted: this is what the chains had found by then"
+        found = dataclasses.replace(found, verdict="do not trust", reasons=(reason, *found.reasons))
+    note = f"the search found {len(modes.perms)} modes, and {result.counted} ensembles count"
+    return dataclasses.replace(found, reasons=(*found.reasons, note))
+
+
+METHODS = {
+    "quadratic": Method(
+        MethodInfo(
+            name="quadratic",
+            needs="a quadratic log density, such as that of graph matching",
+            gives="marginals, draws, the mode; log evidence with its error",
+            masks=True,
+            partial=True,
+            cost="O(n) per swap; seconds up to 100 items",
+            reference="Geyer 1991; Syed et al. 2022; Bennett 1976; Vogelstein et al. 2015",
+        ),
+        options=option_names(QuadraticOptions),
+        run=run,
+        sites=False,
+    ),
+}

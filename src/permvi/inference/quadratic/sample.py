@@ -1,0 +1,303 @@
+"""Marginals, draws and evidence of a quadratic problem from several independent ensembles.
+
+Half of the ensembles come down from the uniform law and know nothing of the search. The others
+begin in the modes that it found, and have a reference that pulls towards the best of them. An
+ensemble whose evidence is clearly below that of another one has missed a part of the posterior, and
+does not count.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from permvi._checks import positive_number, whole
+from permvi._threads import pool
+from permvi.inference.interruptible import Stop
+from permvi.inference.quadratic.form import Form
+from permvi.inference.quadratic.tempering import (
+    Ensemble,
+    Evidence,
+    Reference,
+    Sweeps,
+    log_evidence,
+)
+
+# Sweeps of a chain around the best mode, which tell how firmly each row stays there.
+_PILOT = 400
+_FIRMEST = 0.995
+# Sweeps after each of which levels are set anew, and those before anything counts.
+_ADAPTING = (50, 100, 200, 400)
+_WARM_UP = 200
+# Sweeps of the first batches. When there are this many batches, two become one.
+_BATCH = 100
+_MOST_BATCHES = 64
+# Batches of each ensemble before the first look at the error, and between two looks.
+_FIRST_LOOK = 20
+# Standard errors, and nats, by which an evidence is clearly below another one.
+_CLEARLY = 4.0
+_AT_LEAST = 0.3
+# An ensemble this many nats below another one runs no further.
+_HOPELESS = 20.0
+# Swaps of all chains by default, in units of the work for a swap of so many rows.
+_WORK = 12_000_000_000
+_WORK_PER_SWAP = 30
+# How close to a better value the best one known may be.
+_SAME = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuadraticOptions:
+    """Options of method "quadratic".
+
+    Attributes:
+        tolerance: The sampling error, as mean total variation of an item, at which chains end.
+        num_steps: The approximate number of swaps of all chains, whatever their error; by default
+            as many as ``tolerance`` takes, up to a limit of some seconds.
+        num_ensembles: The number of independent ensembles of chains, two at least.
+        num_draws: The number of matchings to keep.
+    """
+
+    tolerance: float = 0.004
+    num_steps: int | None = None
+    num_ensembles: int = 4
+    num_draws: int = 1000
+
+    def __post_init__(self) -> None:
+        positive_number("tolerance", self.tolerance)
+        whole("num_ensembles", self.num_ensembles, 2)
+        whole("num_draws", self.num_draws)
+        if self.num_steps is not None:
+            whole("num_steps", self.num_steps)
+
+
+class Sampled(NamedTuple):
+    """The result, in the square form.
+
+    Attributes:
+        marginals: (N, N).
+        draws: (num, N).
+        best: (N,) the best permutation that anything has seen.
+        evidence: The log evidence of the form, and its standard error; infinite if it is unknown.
+        sampling_error: (N,) expected total variation of each row.
+        disagreement: (N,) total variation between ensembles beyond chance.
+        missed: The share of the posterior that only ensembles which do not count have found.
+        counted: How many of the ensembles count.
+        num_jumps: How often chains at the last level jumped between modes.
+        num_steps: The number of swaps that were tried.
+        finished: Whether the chains ended as planned.
+    """
+
+    marginals: np.ndarray
+    draws: np.ndarray
+    best: np.ndarray
+    evidence: Evidence
+    sampling_error: np.ndarray
+    disagreement: np.ndarray
+    missed: float
+    counted: int
+    num_jumps: int
+    num_steps: int
+    finished: bool
+
+
+def sample(
+    form: Form, modes: np.ndarray, options: QuadraticOptions, rng: np.random.Generator, stop: Stop
+) -> Sampled:
+    """Run ensembles until their sampling error is small enough or steps run out."""
+    N = len(form.best)
+    limit = options.num_steps or int(_WORK / (N + _WORK_PER_SWAP))
+    stop.plan(limit)
+    firmness = _firmness(form, rng.spawn(1)[0], stop)
+    pulled = Reference.around(form.best, _pulls(firmness))
+    free = Reference.around(form.best, np.zeros(N))
+    members = []
+    for k, stream in enumerate(rng.spawn(options.num_ensembles)):
+        far = k % 2 == 0
+        members.append(Member(form, free if far else pulled, modes, None if far else modes, stream))
+    running = members
+    with pool(len(members)) as threads:
+        for sweeps in _ADAPTING:
+            list(threads.map(lambda m, sweeps=sweeps: m.ensemble.adapt(sweeps, stop), running))
+        list(threads.map(lambda m: m.ensemble.run(_WARM_UP, stop), running))
+        while not stop.asked:
+            list(threads.map(lambda m: m.extend(_FIRST_LOOK, stop), running))
+            if stop.asked or stop.done >= limit:
+                break
+            evidence = [member.evidence() for member in members]
+            highest = max(found.value for found in evidence)
+            running = [
+                member
+                for member, found in zip(members, evidence, strict=True)
+                if found.value > highest - _HOPELESS
+            ]
+            counting = _counting(members, evidence)
+            if options.num_steps is None and _error(counting).mean() <= options.tolerance:
+                break
+    return _combined(form, members, modes, options.num_draws, stop)
+
+
+class Member:
+    """An ensemble and the batches of its sweeps."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.ensemble = Ensemble(*arguments)  # type: ignore[arg-type]
+        N = len(self.ensemble.reference.centre)
+        self._size = _BATCH
+        self.counts = np.zeros((0, N, N))
+        self._totals = np.zeros(0)
+        self._traces: list[np.ndarray] = []
+        self._possible: list[np.ndarray] = []
+        self.draws: list[np.ndarray] = []
+
+    def extend(self, num_batches: int, stop: Stop) -> None:
+        """Run more batches; two become one where there are many."""
+        if len(self.counts) + num_batches > _MOST_BATCHES:
+            pairs = len(self.counts) // 2
+            self.counts = self.counts[: 2 * pairs].reshape(pairs, 2, *self.counts.shape[1:]).sum(1)
+            self._totals = self._totals[: 2 * pairs].reshape(pairs, 2).sum(1)
+            self._size *= 2
+        for _ in range(num_batches):
+            found = self.ensemble.run(self._size, stop)
+            if found is None:
+                return
+            self._add(found)
+
+    def _add(self, found: Sweeps) -> None:
+        self.counts = np.concatenate([self.counts, found.counts[None]])
+        self._totals = np.append(self._totals, found.possible.sum())
+        self._traces.append(found.trace)
+        self._possible.append(found.possible)
+        kept = found.kept[found.possible]
+        self.draws.append(kept[:: max(1, len(kept) // 20)])
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The (N, N) frequencies of the pairs."""
+        return self.counts.sum(axis=0) / max(1.0, self._totals.sum())
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The (N, N) squared standard errors of the frequencies, from batches."""
+        total, num = max(1.0, self._totals.sum()), len(self.counts)
+        residuals = self.counts - self._totals[:, None, None] * self.mean
+        return (residuals**2).sum(axis=0) / total**2 * num / max(1, num - 1)
+
+    def evidence(self) -> Evidence:
+        """Return the log evidence, infinitely uncertain before the first batches."""
+        if not self._traces:
+            return Evidence(-np.inf, np.inf)
+        ensemble = self.ensemble
+        return log_evidence(
+            ensemble.betas,
+            np.concatenate(self._traces),
+            np.concatenate(self._possible),
+            ensemble.reference.log_total,
+            _FIRST_LOOK,
+        )
+
+
+def _firmness(form: Form, rng: np.random.Generator, stop: Stop) -> np.ndarray:
+    """Return (N,) how often each row has its column in the best mode, in a chain that began there."""
+    nothing = Reference.around(form.best, np.zeros(len(form.best)))
+    chain = Ensemble(form, nothing, form.best[None], form.best[None], rng)
+    chain.posterior_only()
+    found = chain.run(_PILOT, stop)
+    if found is None:
+        return np.ones(len(form.best))
+    return (found.kept[_PILOT // 4 :, :] == form.best).mean(axis=0)
+
+
+def _pulls(firmness: np.ndarray) -> np.ndarray:
+    """Return the pulls (N,) whose reference holds rows about as firmly."""
+    held = np.minimum(firmness, _FIRMEST)
+    others = max(1.0, float((1.0 - held).sum()))
+    with np.errstate(divide="ignore"):
+        return np.maximum(np.log(held / (1.0 - held) * others), 0.0)
+
+
+def _counting(members: list[Member], evidence: list[Evidence]) -> list[Member]:
+    """Return the ensembles whose evidence is not clearly below that of another one."""
+    top = max(evidence, key=lambda found: found.value)
+    return [
+        member
+        for member, found in zip(members, evidence, strict=True)
+        if top.value - found.value <= max(_AT_LEAST, _CLEARLY * np.hypot(top.error, found.error))
+    ]
+
+
+def _spread(members: list[Member]) -> np.ndarray:
+    """Return (N, N) variances of the mean of ensembles.
+
+    They come from batches. If ensembles differ more than their batches say, on the whole, the
+    variances are scaled up accordingly.
+    """
+    num = len(members)
+    variance = sum(member.variance for member in members) / num**2
+    if num == 1:
+        return variance
+    between = np.stack([member.mean for member in members]).var(axis=0, ddof=1).sum() / num
+    return variance * max(1.0, between / max(variance.sum(), np.finfo(float).tiny))
+
+
+def _error(members: list[Member]) -> np.ndarray:
+    """Return (N,) the expected total variation of each row."""
+    return 0.5 * np.sqrt(2 / np.pi * _spread(members)).sum(axis=1)
+
+
+def _apart(member: Member, others: list[Member]) -> np.ndarray:
+    """Return (N,) the total variation between an ensemble and the mean of others beyond chance."""
+    mean = np.mean([other.mean for other in others], axis=0)
+    variance = sum(other.variance for other in others) / len(others) ** 2 + member.variance
+    # By chance, hardly any of this many differences exceeds this many standard errors.
+    noise = np.sqrt(2 * np.log(mean.size) * variance)
+    return 0.5 * np.maximum(np.abs(member.mean - mean) - noise, 0.0).sum(axis=1)
+
+
+def _combined(
+    form: Form, members: list[Member], modes: np.ndarray, num_draws: int, stop: Stop
+) -> Sampled:
+    """Return the answer of the ensembles that count."""
+    N = len(form.best)
+    best = max(members, key=lambda member: member.ensemble.best_value).ensemble.best
+    jumps = sum(member.ensemble.num_jumps for member in members)
+    evidence = [member.evidence() for member in members]
+    if all(found.value == -np.inf for found in evidence):
+        marginals = np.zeros((N, N))
+        for perm in modes:
+            marginals[np.arange(N), perm] += 1 / len(modes)
+        unknown = Evidence(np.nan, np.inf)
+        ones = np.ones(N)
+        return Sampled(marginals, modes, best, unknown, ones, ones, 1.0, 0, jumps, stop.done, False)
+    counting = _counting(members, evidence)
+    values = {id(member): found for member, found in zip(members, evidence, strict=True)}
+    kept = [values[id(member)] for member in counting]
+    value = float(np.mean([found.value for found in kept]))
+    error = float(np.sqrt(sum(found.error**2 for found in kept))) / len(kept)
+    if len(kept) > 1:
+        spread = float(np.std([found.value for found in kept], ddof=1))
+        error = max(error, spread / np.sqrt(len(kept)))
+    others = [member for member in members if member not in counting and member.draws]
+    if len(counting) > 1:
+        apart = [_apart(m, [o for o in counting if o is not m]) for m in counting]
+    else:
+        apart = [_apart(other, counting) for other in others] or [np.ones(N)]
+    missed = 0.0
+    for other in others:
+        share = 1.0 / (1.0 + np.exp(min(value - values[id(other)].value, 700.0)))
+        missed = max(missed, share * float(_apart(other, counting).mean()))
+    draws = np.concatenate([part for member in counting for part in member.draws])
+    chosen = np.linspace(0, len(draws) - 1, num_draws).round().astype(int)
+    return Sampled(
+        np.mean([member.mean for member in counting], axis=0),
+        draws[chosen],
+        best,
+        Evidence(value - form.log_copies + form.constant, error),
+        _error(counting),
+        np.max(apart, axis=0),
+        missed,
+        len(counting),
+        jumps,
+        stop.done,
+        not stop.asked,
+    )

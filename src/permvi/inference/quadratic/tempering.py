@@ -1,0 +1,237 @@
+r"""Parallel tempering from a reference whose evidence is known to the posterior.
+
+The reference pulls every row i towards the column :math:`r_i` of a centre,
+
+.. math:: p_0(\pi) \propto e^{g(\pi)}, \qquad g(\pi) = \sum_i \lambda_i 1[\pi(i) = r_i], \qquad
+          Z_0 = \sum_k (n - k)! \, e_k(e^{\lambda_1} - 1, \dots, e^{\lambda_n} - 1),
+
+where :math:`e_k` are elementary symmetric polynomials: a term of :math:`e_k` holds k rows, and the
+others take the remaining columns in any order. Without pull this is the uniform law and
+:math:`Z_0 = n!`. Levels :math:`p_\beta \propto e^{g + \beta (f - g)}` lead to the posterior of log
+density f. A pull matters where the posterior has a phase of its own around a mode: from the uniform
+law, tempering would have to find a needle in a haystack.
+
+Neighbouring levels exchange their replicas (Geyer 1991), and inverse temperatures are set so that
+all exchanges are equally often rejected (Syed et al. 2022). Bennett's (1976) acceptance ratios of
+neighbours add up to the log evidence.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, gammaln
+
+from permvi.inference.interruptible import Stop
+from permvi.inference.quadratic.form import Form
+
+# Levels to begin with; the first one above zero has about this times one over the spread of f - g.
+_FIRST_LEVELS = 20
+_FIRST_BETA = 0.2
+_FEWEST_LEVELS, _MOST_LEVELS = 4, 48
+# Levels for each rejected exchange on the way from the first to the last.
+_LEVELS_PER_BARRIER = 2.0
+# The smallest rejection rate that a step of the ladder counts with.
+_LEAST_REJECTION = 0.02
+# Sweeps between looks whether to stop.
+_SWEEPS_AT_ONCE = 25
+
+
+class Reference(NamedTuple):
+    """The law that a ladder begins with.
+
+    Attributes:
+        centre: (n,) a permutation.
+        pulls: (n,) the log weights of its pairs.
+        log_total: The log of its evidence.
+        log_sums, log_sizes, log_odds: Tables for `draw_reference`.
+    """
+
+    centre: np.ndarray
+    pulls: np.ndarray
+    log_total: float
+    log_sums: np.ndarray
+    log_sizes: np.ndarray
+    log_odds: np.ndarray
+
+    @classmethod
+    def around(cls, centre: np.ndarray, pulls: np.ndarray) -> "Reference":
+        """Return the reference with pulls (n,), none of them negative, towards a permutation."""
+        n = len(centre)
+        with np.errstate(divide="ignore"):
+            log_odds = np.where(pulls > 0, pulls + np.log(-np.expm1(-pulls)), -np.inf)
+        log_sums = np.full((n + 1, n + 1), -np.inf)
+        log_sums[:, 0] = 0.0
+        for i in range(1, n + 1):
+            log_sums[i, 1:] = np.logaddexp(
+                log_sums[i - 1, 1:], log_odds[i - 1] + log_sums[i - 1, :-1]
+            )
+        log_sizes = log_sums[n] + gammaln(n + 1.0 - np.arange(n + 1))
+        total = float(np.logaddexp.reduce(log_sizes))
+        return cls(centre, pulls, total, log_sums, log_sizes - total, log_odds)
+
+
+class Sweeps(NamedTuple):
+    """What an ensemble has seen in some sweeps.
+
+    Attributes:
+        trace: (sweeps, K) f - g at each level.
+        kept: (sweeps, n) the permutations of the last level.
+        possible: (sweeps,) whether they are allowed.
+        counts: (n, n) the number of sweeps with each pair, of those that are allowed.
+    """
+
+    trace: np.ndarray
+    kept: np.ndarray
+    possible: np.ndarray
+    counts: np.ndarray
+
+
+class Ensemble:
+    """The replicas of one ladder.
+
+    Args:
+        form: The problem.
+        reference: The law of the first level.
+        modes: (m, n) permutations between which replicas may jump.
+        starts: (k, n) where replicas begin, in turn; None: at draws from the reference.
+        rng: The source of randomness.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        reference: Reference,
+        modes: np.ndarray,
+        starts: np.ndarray | None,
+        rng: np.random.Generator,
+    ) -> None:
+        self.form, self.reference, self._rng = form, reference, rng
+        self._modes = np.ascontiguousarray(modes)
+        self._inverses = np.argsort(modes, axis=1)
+        n = len(reference.centre)
+        drawn = self._draws(64)
+        spread = (form.values(drawn) - self._pulled(drawn)).std()
+        lowest = min(0.5, _FIRST_BETA / max(spread, 1e-12))
+        self.betas = np.append(0.0, np.geomspace(lowest, 1.0, _FIRST_LEVELS - 1))
+        # The first level is drawn anew in every sweep.
+        perms = drawn if starts is None else starts
+        self._perms = np.resize(perms, (_FIRST_LEVELS, n)).astype(np.int64)
+        self._slots = np.arange(_FIRST_LEVELS)
+        self._parity = 0
+        self.best, self.best_value = form.best.copy(), form.best_value
+        self.num_jumps = 0
+
+    def _draws(self, num: int) -> np.ndarray:
+        from permvi.inference.quadratic.tempering_kernels import draw_reference
+
+        law = self.reference
+        perms = np.empty((num, len(law.centre)), np.int64)
+        for perm in perms:
+            tables = law.log_sums, law.log_sizes, law.log_odds
+            draw_reference(*tables, law.centre, perm, self._rng)
+        return perms
+
+    def _pulled(self, perms: np.ndarray) -> np.ndarray:
+        return ((perms == self.reference.centre) * self.reference.pulls).sum(axis=-1)
+
+    def posterior_only(self) -> None:
+        """Leave out all levels but the last."""
+        self.betas, self._slots = np.ones(1), np.zeros(1, np.int64)
+        self._perms = self._perms[-1:]
+
+    def adapt(self, num_sweeps: int, stop: Stop) -> None:
+        """Sweep, and space the levels so that exchanges are rejected equally often."""
+        found = self._sweep(num_sweeps, stop)
+        rates = np.maximum(found[1], _LEAST_REJECTION)
+        barrier = np.append(0.0, np.cumsum(rates))
+        wanted = int(np.ceil(_LEVELS_PER_BARRIER * barrier[-1])) + 2
+        number = int(np.clip(wanted, _FEWEST_LEVELS, _MOST_LEVELS))
+        betas = np.interp(np.linspace(0.0, barrier[-1], number), barrier, self.betas)
+        betas[0], betas[-1] = 0.0, 1.0
+        nearest = np.abs(betas[:, None] - self.betas).argmin(axis=1)
+        self._perms = self._perms[self._slots[nearest]]
+        self.betas, self._slots = betas, np.arange(number)
+
+    def run(self, num_sweeps: int, stop: Stop) -> Sweeps | None:
+        """Sweep, or return None if told to stop."""
+        found = self._sweep(num_sweeps, stop)[0]
+        return None if stop.asked else found
+
+    def _sweep(self, num_sweeps: int, stop: Stop) -> tuple[Sweeps, np.ndarray]:
+        """Return what was seen, and the (K - 1,) rejection rates."""
+        from permvi.inference.quadratic import tempering_kernels as kernels
+
+        form, law, K = self.form, self.reference, len(self.betas)
+        n = len(law.centre)
+        P = np.empty((K, n, n))
+        for perm, table in zip(self._perms, P, strict=True):
+            kernels.place(form.B, perm, table)
+        values, pulled = form.values(self._perms), self._pulled(self._perms)
+        trace, kept = np.zeros((num_sweeps, K)), np.zeros((num_sweeps, n), np.int64)
+        counts, rejected = np.zeros((n, n)), np.zeros(K - 1)
+        for begin in range(0, num_sweeps, _SWEEPS_AT_ONCE):
+            part = slice(begin, min(begin + _SWEEPS_AT_ONCE, num_sweeps))
+            rates = np.zeros(K - 1)
+            self.best_value, jumps = kernels.sweep(
+                form.A, form.B, form.C, form.symmetric, form.allowed,
+                law.log_sums, law.log_sizes, law.log_odds, law.centre, law.pulls,
+                self._modes, self._inverses, self.betas, self._slots, self._perms, P, values,
+                pulled, self._parity, form.num_steps, trace[part], kept[part], counts, rates,
+                self.best, self.best_value, self._rng,
+            )  # fmt: skip
+            length = part.stop - part.start
+            rejected += rates * length / num_sweeps
+            self._parity = (self._parity + length) % 2
+            self.num_jumps += jumps
+            if stop(length * K * form.num_steps):
+                break
+        possible = kept[:, 0] >= 0
+        return Sweeps(trace, kept, possible, counts), rejected
+
+
+class Evidence(NamedTuple):
+    """An estimate of a log evidence, and its standard error."""
+
+    value: float
+    error: float
+
+
+def log_evidence(
+    betas: np.ndarray,
+    trace: np.ndarray,
+    possible: np.ndarray,
+    log_total: float,
+    num_batches: int,
+) -> Evidence:
+    r"""Return the log evidence at the end of a ladder (K,), from its sweeps (sweeps, K).
+
+    Between neighbours with samples x and y of :math:`v = (\beta' - \beta)(f - g)`, Bennett's c
+    solves :math:`\mathrm{mean}\, \sigma(x - c) = \mathrm{mean}\, \sigma(c - y)`. The standard error
+    comes from batches of the sum of all steps, since levels that exchange replicas are correlated.
+    ``possible`` (sweeps,) says which samples of the last level count.
+    """
+    total, size = log_total, len(trace) // num_batches
+    errors = np.zeros(num_batches)
+
+    def batches(values: np.ndarray) -> np.ndarray:
+        return values[: size * num_batches].reshape(num_batches, size).mean(axis=1)
+
+    for k, step in enumerate(np.diff(betas)):
+        x, y = step * trace[:, k], step * trace[:, k + 1]
+
+        def balance(c: float, x: np.ndarray = x, y: np.ndarray = y) -> float:
+            return float(expit(x - c).mean() - expit(c - y).mean())
+
+        low, high = min(x.min(), y.min()) - 1.0, max(x.max(), y.max()) + 1.0
+        c = float(brentq(balance, low, high, xtol=1e-10))
+        p, q = expit(x - c), expit(c - y)
+        slope = float((p * (1 - p)).mean() + (q * (1 - q)).mean())
+        errors += batches(p - q) / max(slope, 1e-12)
+        total += c
+    share = float(possible.mean())
+    if share == 0.0:
+        return Evidence(-np.inf, np.inf)
+    errors += batches(possible.astype(float)) / share
+    error = float(errors.std(ddof=1) / np.sqrt(num_batches))
+    return Evidence(total + float(np.log(share)), error)
