@@ -218,17 +218,17 @@ def refusals(target: str, rows: list[Row]) -> list[str]:
 
 def _cells(rows: list[Row]) -> list[str]:
     mean = {name: _mean(rows, name) for name in METRICS}
-    hellinger = _number(mean["hellinger"], 3)
+    hellinger = format_number(mean["hellinger"], 3)
     if mean["hellinger_of_draws"] is not None:
-        hellinger += f" / {_number(mean['hellinger_of_draws'], 3)}"
+        hellinger += f" / {format_number(mean['hellinger_of_draws'], 3)}"
     evaluations = mean["evaluations"]
     return [
-        _number(mean["tv_mean"], 4),
-        _number(mean["tv_max"], 4),
+        format_number(mean["tv_mean"], 4),
+        format_number(mean["tv_max"], 4),
         hellinger,
-        _number(mean["log_evidence_error"], 3, sign="+"),
+        format_number(mean["log_evidence_error"], 3, sign="+"),
         max((row["verdict"] for row in rows), key=list(_VERDICTS).index),
-        _number(mean["ess_per_draw"], 2),
+        format_number(mean["ess_per_draw"], 2),
         "" if evaluations is None else f"{evaluations:,.0f}",
     ]
 
@@ -242,7 +242,7 @@ def _mean(rows: list[Row], metric: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _number(value: float | None, digits: int, sign: str = "") -> str:
+def format_number(value: float | None, digits: int, sign: str = "") -> str:
     """Format a number; nothing for None, and "<" for what would round to zero."""
     if value is None:
         return ""
