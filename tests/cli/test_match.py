@@ -253,7 +253,9 @@ def test_other_methods_and_what_to_think_of_them(run, write):
     result = run("match", table, *options, "--json")
     assert result.exit_code == 3
     (line,) = result.stderr.splitlines()
-    assert line.startswith("permvi: verdict 'do not trust': the marginals differ from a search")
+    assert line.startswith(
+        "permvi: verdict 'do not trust': the marginals differ from an independent"
+    )
     assert " by 0.12 on item 'a'" in line
     found = json.loads(result.stdout)
     assert (found["method"], found["verdict"]) == ("map", "do not trust")

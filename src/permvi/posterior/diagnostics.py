@@ -267,10 +267,10 @@ def _judge_agreement(by_row: ArrayLike, row_labels: Sequence[str] | None, advice
 def _judge_bias(by_row: ArrayLike, row_labels: Sequence[str] | None, advice: str) -> Judgement:
     values = _values(by_row)
     mean, largest, item = float(values.mean()), float(values.max()), _worst_item(values, row_labels)
-    search = "a search that found nearly all of the posterior"
+    answer = "an independent answer that is nearly exact"
     if mean <= BIAS_CHECK and largest <= BIAS_CHECK_ROW:
-        return Judgement("trust", (f"the marginals agree with {search} to within {largest:.2g}",))
-    reason = f"the marginals differ from {search} by {largest:.2f} on {item}; {advice}"
+        return Judgement("trust", (f"the marginals agree with {answer} to within {largest:.2g}",))
+    reason = f"the marginals differ from {answer} by {largest:.2f} on {item}; {advice}"
     return _against(mean, BIAS_DISTRUST, reason)
 
 

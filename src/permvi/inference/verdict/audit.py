@@ -1,7 +1,9 @@
-"""The verdict on approximate draws or marginals, by comparison with an independent search.
+"""The verdict on approximate draws or marginals, by comparison with an independent answer.
 
-If the search is closed (see `coverage`), its weighted matchings are practically the posterior, and
-the distance to them decides. Otherwise the other signals decide, and weighting can only warn.
+If a search is closed (see `coverage`), its weighted matchings are practically the posterior, and
+the distance to them decides. If it is not and the model is linear, the distance to the marginals of
+method "linear" decides, where that is sure of them. Otherwise the other signals decide, and
+weighting can only warn.
 """
 
 import dataclasses
@@ -11,10 +13,16 @@ from typing import Any
 import numpy as np
 
 from permvi import metrics
+from permvi.inference.linear import method as linear
+from permvi.inference.method import Context, silent
 from permvi.inference.verdict.coverage import Coverage, examine
 from permvi.posterior import Diagnostics, Posterior, diagnose
 from permvi.posterior.diagnostics import DISAGREEMENT_CHECK, DISAGREEMENT_DISTRUST
 from permvi.problem.prepare import Prepared
+
+# The answer of "linear" is asked for up to this many pairs, and to this mean error of a row.
+_MAX_PAIRS = 100_000
+_TOLERANCE = 0.01
 
 
 def audited_draws(
@@ -40,11 +48,12 @@ def audited_draws(
     if coverage.log_evidence_bound == -np.inf:
         found = diagnose(row_labels=labels, advice=advice, **signals)
         return dataclasses.replace(posterior, diagnostics=found)
-    by_row = _bias(prepared, posterior, coverage)
-    if coverage.closed:
-        found = diagnose(row_labels=labels, advice=advice, bias_by_row=by_row, **signals)
+    known = _known_bias(prepared, posterior, coverage)
+    if known is not None:
+        found = diagnose(row_labels=labels, advice=advice, bias_by_row=known, **signals)
     else:
         found = diagnose(row_labels=labels, advice=advice, **signals)
+        by_row = _bias(prepared, posterior, coverage)
         beyond = np.maximum(by_row - _noise(posterior.marginals, len(draws)), 0.0)
         found = _warned(found, beyond, labels, advice)
     return dataclasses.replace(
@@ -64,7 +73,7 @@ def audited(
     advice: str,
     max_evaluations: int | None = None,
 ) -> Posterior:
-    """Judge a posterior whose marginals are not frequencies of draws, if the search is closed.
+    """Judge a posterior whose marginals are not frequencies of draws, if the answer is known.
 
     It keeps its diagnostics otherwise. The search begins at ``start``, a probable matching (n',) or
     (S, n') of the reduced problem, without other latents.
@@ -73,8 +82,8 @@ def audited(
         return posterior
     coverage = examine(prepared.problem, start[None], max_evaluations)
     found = posterior.diagnostics
-    if coverage.closed:
-        by_row = _bias(prepared, posterior, coverage)
+    by_row = _known_bias(prepared, posterior, coverage)
+    if by_row is not None:
         judged = diagnose(row_labels=prepared.labels[0], advice=advice, bias_by_row=by_row)
         found = dataclasses.replace(
             found,
@@ -86,16 +95,30 @@ def audited(
     return dataclasses.replace(posterior, diagnostics=found, num_evaluations=evaluations)
 
 
+def _known_bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.ndarray | None:
+    """Return the total variation (n,) or (S, n) to the posterior, None if nobody knows that."""
+    if coverage.closed:
+        return _bias(prepared, posterior, coverage)
+    if not linear.suits(prepared) or prepared.problem.table_mask.sum() > _MAX_PAIRS:
+        return None
+    answer = linear.run(prepared, Context("linear", 0, {"tolerance": _TOLERANCE}, silent))
+    if answer.diagnostics.verdict != "trust":
+        return None
+    error = answer.diagnostics.sampling_error_by_row
+    return np.maximum(_distance(posterior, answer) - (0.0 if error is None else error), 0.0)
+
+
 def _bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.ndarray:
     """Return the total variation (n,) or (S, n) to the weighted matchings of a search."""
     weighted = Posterior.from_draws(
         prepared.restore(coverage.perms), coverage.log_densities, shape=posterior.shape
     )
+    return _distance(posterior, weighted)
+
+
+def _distance(posterior: Posterior, other: Posterior) -> np.ndarray:
     return metrics.total_variation_per_row(
-        posterior.marginals,
-        weighted.marginals,
-        posterior.p_unmatched_rows,
-        weighted.p_unmatched_rows,
+        posterior.marginals, other.marginals, posterior.p_unmatched_rows, other.p_unmatched_rows
     )
 
 
