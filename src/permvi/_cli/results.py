@@ -46,7 +46,7 @@ def fit(
     settings: Mapping[str, Any],
     **options: Any,
 ) -> "Posterior":
-    """Fit a model and add the settings of the command, except those of None, to the posterior's.
+    """Fit and check a model; add the command's settings, except those of None, to the posterior's.
 
     ``options`` are those of the method; ``progress`` is called as ``progress(what, done, total)``.
     """
@@ -56,6 +56,7 @@ def fit(
         # The command prints the verdict.
         warnings.simplefilter("ignore", pv.FitWarning)
         posterior = pv.fit(model, method=method, seed=seed, progress=progress, **options)
+    posterior.check(model, seed)
     given = {name: value for name, value in settings.items() if value is not None}
     return dataclasses.replace(posterior, settings={**posterior.settings, **given})
 
@@ -182,12 +183,13 @@ def as_object(posterior: "Posterior", *, level: float, top: int | None) -> dict[
 
 
 def verdict_of(posterior: "Posterior") -> dict[str, Any]:
-    """Return the method, the verdict with its reasons, and the log evidence."""
-    found = posterior.diagnostics
+    """Return the method, the verdicts with their reasons, and the log evidence."""
+    found, of_model = posterior.diagnostics, posterior.model_check
     return {
         "method": posterior.method,
         "verdict": found.verdict,
         "reasons": list(found.reasons),
+        "model": None if of_model is None else dataclasses.asdict(of_model),
         "log_evidence": posterior.log_evidence,
         "log_evidence_kind": posterior.log_evidence_kind,
         "log_evidence_se": posterior.log_evidence_se,
@@ -277,9 +279,11 @@ def label_cells(item: Mapping[str, Any]) -> list[str]:
 
 
 def facts_of(posterior: "Posterior") -> list[str]:
-    """Return lines with the verdict, the method, the log evidence and scalar latents."""
+    """Return lines with the verdicts, the method, the log evidence and scalar latents."""
     found = posterior.diagnostics
     facts = [f"verdict: {found.verdict} ({'; '.join(found.reasons)})"]
+    if posterior.model_check is not None:
+        facts.append(f"model: {posterior.model_check}")
     evidence = ""
     if posterior.log_evidence is not None:
         error = posterior.log_evidence_se

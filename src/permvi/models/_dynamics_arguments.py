@@ -1,6 +1,6 @@
 """Statistics, constraints and default scales of recordings from subjects of different sizes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -184,27 +184,50 @@ def square_mask(mask: Any, known: Any, num_sites: int, shape: tuple[int, int]) -
     return assignment.prune_mask(allowed)
 
 
-def log_evidence(model: Any, perms: np.ndarray) -> float:
-    """Return the log evidence of one set of permutations (J, n), see `SharedDynamics`."""
-    m, noise = model.num_labels, float(model.noise_scale) ** 2
-    ridge = noise / float(model.weight_scale) ** 2
+def regressions(
+    model: Any, perms: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    r"""Yield the ridge regression of each canonical neuron, given permutations (J, n).
+
+    That is a, its inputs b on the support, :math:`S_a + \lambda I` and :math:`r_a`; see
+    `SharedDynamics.collapsed_log_density`.
+    """
+    m = model.num_labels
+    ridge = float(model.noise_scale) ** 2 / float(model.weight_scale) ** 2
     K0, K1 = np.zeros((2, len(perms), m, m))
     present = np.zeros((len(perms), m), bool)
     for j, perm in enumerate(perms):
         K0[j][np.ix_(perm, perm)] = model.C0[j]
         K1[j][np.ix_(perm, perm)] = model.C1[j]
         present[j, perm] = model.recorded[j]
-    count = float((model.num_steps * model.recorded.sum(axis=1)).sum())
-    total = -float(model.squares.sum()) / noise - count * np.log(2 * np.pi * noise)
     edges = np.asarray(model.edges)
-    for a in np.unique(edges[:, 0]):
+    for a in np.unique(edges[:, 0]).tolist():
         b = edges[edges[:, 0] == a, 1]
         here = present[:, a]
         S = K0[here][:, b[:, None], b].sum(axis=0) + ridge * np.eye(len(b))
-        r = K1[here][:, a, b].sum(axis=0)
+        yield a, b, S, K1[here][:, a, b].sum(axis=0)
+
+
+def log_evidence(model: Any, perms: np.ndarray) -> float:
+    """Return the log evidence of one set of permutations (J, n), see `SharedDynamics`."""
+    noise = float(model.noise_scale) ** 2
+    ridge = noise / float(model.weight_scale) ** 2
+    count = float((model.num_steps * model.recorded.sum(axis=1)).sum())
+    total = -float(model.squares.sum()) / noise - count * np.log(2 * np.pi * noise)
+    for _, b, S, r in regressions(model, perms):
         total += r @ np.linalg.solve(S, r) / noise
         total += len(b) * np.log(ridge) - np.linalg.slogdet(S)[1]
     return 0.5 * float(total)
+
+
+def draw_weights(model: Any, perms: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw weights (m, m) from their posterior given permutations (J, n)."""
+    W = np.zeros((model.num_labels, model.num_labels))
+    for a, b, S, r in regressions(model, perms):
+        root = np.linalg.cholesky(S)
+        noise = np.linalg.solve(root.T, rng.standard_normal(len(b)))
+        W[a, b] = np.linalg.solve(S, r) + float(model.noise_scale) * noise
+    return W
 
 
 # The range of the ridge, as a multiple of the noise that the activity itself suggests.

@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from permvi._jax import pytree
-from permvi.models import _arguments, _dynamics_arguments
+from permvi.models import _arguments, _dynamics_arguments, _predictive
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models.linear import sum_of_pairs
 
@@ -77,8 +77,10 @@ class SharedDynamics(_arguments.Constrained):
         labels: Any = None,
         prior_scores: Any = None,
     ) -> None:
+        # The sums that the density needs say nothing of whiteness and tails.
+        self._recordings = _dynamics_arguments.recordings(recordings)
         self._set(
-            [Statistics.of(each) for each in _dynamics_arguments.recordings(recordings)],
+            [Statistics.of(each) for each in self._recordings],
             support,
             (weight_scale, noise_scale),
             mask=mask,
@@ -263,6 +265,28 @@ class SharedDynamics(_arguments.Constrained):
             "learn_weight": self.learned[0],
             "learn_noise": self.learned[1],
         }
+
+    def predictive_tests(
+        self, draws: np.ndarray, latents: Mapping[str, Any]
+    ) -> _predictive.Findings | str:
+        """Test the innovations of the recordings, given permutations (num, n) or (num, J, n)."""
+        del latents
+        if getattr(self, "_recordings", None) is None:
+            return "the model was made from sums over time, without recordings"
+        perms = draws.reshape(len(draws), self.num_sites, self.shape[0])
+        rng = np.random.default_rng(_predictive.SEED)
+        return _predictive.innovation_tests(
+            self._recordings,
+            perms,
+            [_dynamics_arguments.draw_weights(self, perm, rng) for perm in perms],
+            float(self.noise_scale),
+            known_scale=not self.learned[1],
+        )
+
+    @property
+    def num_predicted(self) -> int:
+        """The number of recorded values."""
+        return int((self.num_steps * self.recorded.sum(axis=-1)).sum())
 
     def numpyro_model(self, width: float | None = None) -> None:
         """Run the model as a NumPyro program, for `permvi.AutoPermutation` and other inference.

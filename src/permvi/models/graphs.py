@@ -10,12 +10,15 @@ from jax.typing import ArrayLike
 
 from permvi import _checks
 from permvi._jax import pytree
-from permvi.models import _arguments
+from permvi.models import _arguments, _predictive
 from permvi.models.labels import Names, frame_labels
 from permvi.models.linear import sum_of_matched, sum_of_pairs
 
 
-@pytree(leaves=("A", "B", "scale", "linear_scores", *_arguments.ARRAYS), static=("labels",))
+@pytree(
+    leaves=("A", "B", "scale", "linear_scores", *_arguments.ARRAYS),
+    static=("gaussian_noise", "labels"),
+)
 class GraphMatching(_arguments.Constrained):
     r"""A matching of the nodes of two graphs with a quadratic log density.
 
@@ -47,6 +50,8 @@ class GraphMatching(_arguments.Constrained):
     scale: Any
     # Not called "scores", which would mean that the log density is linear.
     linear_scores: Any
+    # Whether edges are observed with noise, see `gaussian`.
+    gaussian_noise: bool
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class GraphMatching(_arguments.Constrained):
     ) -> None:
         self.A, self.B = _edges("A", A), _edges("B", B)
         self.scale = _arguments.finite("scale", _arguments.real("scale", scale, (0,)))
+        self.gaussian_noise = False
         table = (self.A.shape[0], self.B.shape[0])
         given = mask, known, labels, row_unmatched, col_unmatched, prior_scores
         self._constrain(table, (_names("A", A), _names("B", B)), *given)
@@ -113,7 +119,7 @@ class GraphMatching(_arguments.Constrained):
         given = {"A": observed, "B": reference, "scale": sigma**-2, **constraints}
         model = cls(**given)
         added = 0.0 if scores is None else _linear(scores, (n, n), model.mask)
-        model.linear_scores = shares + added
+        model.linear_scores, model.gaussian_noise = shares + added, True
         return model
 
     @property
@@ -172,6 +178,69 @@ class GraphMatching(_arguments.Constrained):
         C = self.linear_scores
         gained = _entries(C, i, b) + _entries(C, j, a) - _entries(C, i, a) - _entries(C, j, b)
         return value + gained[..., 0]
+
+    @property
+    def num_predicted(self) -> int:
+        """The number of pairs of nodes."""
+        return self.shape[0] ** 2
+
+    def predictive_tests(self, draws: np.ndarray, latents: Any) -> _predictive.Findings | str:
+        """Test whether edges agree as much as the scale says, given matchings (num, n).
+
+        With Gaussian noise the residuals of the edges are tested. Graphs of zeros and ones are
+        tested by the number of edges they share, whose law given the numbers of edges is Fisher's
+        noncentral hypergeometric one; its log odds ratio is the scale, or twice the scale if the
+        graphs are undirected. Other graphs have no noise to compare with.
+        """
+        del latents
+        A, B = np.asarray(self.A), np.asarray(self.B)
+        undirected = bool((A == A.T).all() and (B == B.T).all())
+        matched = draws >= 0
+        pairs = np.triu_indices(len(A), 1) if undirected else np.where(~np.eye(len(A), dtype=bool))
+        both = matched[:, pairs[0]] & matched[:, pairs[1]]
+        mapped = B[draws[:, pairs[0]], draws[:, pairs[1]]]
+        weight = float(self.scale) * (2 if undirected else 1)
+        if self.gaussian_noise:
+            z = np.where(both, (A[pairs] - mapped) * np.sqrt(weight), np.nan)
+            return _predictive.residual_tests(
+                _by_node(z, pairs, len(A)), known_scale=True, what="differences of edges"
+            )
+        if not all(np.isin(graph, (0.0, 1.0)).all() for graph in (A, B)):
+            return "weighted edges have no noise to compare with (see GraphMatching.gaussian)"
+        return _shared_edges(A[pairs] * both, mapped * both, both, weight)
+
+
+def _by_node(z: np.ndarray, pairs: Any, n: int) -> np.ndarray:
+    """Arrange residuals of pairs of nodes (num, E) by their first node: (num, 1, n, n)."""
+    table = np.full((len(z), 1, n, n), np.nan)
+    table[:, 0, pairs[0], pairs[1]] = z
+    return table
+
+
+def _shared_edges(
+    a: np.ndarray, b: np.ndarray, present: np.ndarray, log_odds_ratio: float
+) -> _predictive.Findings:
+    """Test the number of edges that two graphs share, given the pairs of nodes (num, E) of each."""
+    from scipy.stats import nchypergeom_fisher
+
+    total, first, second = (round(float(part.sum(axis=1).mean())) for part in (present, a, b))
+    shared = (a * b).sum(axis=1)
+    least, most = max(0, first + second - total), min(first, second)
+    if least == most:
+        return _predictive.Findings([], [])
+    law = nchypergeom_fisher(total, first, second, math.exp(min(max(log_odds_ratio, -50), 50)))
+    mean, variance = (float(moment) for moment in law.stats(moments="mv"))
+    value = round(_predictive.averaged(shared, mean, variance)) if variance > 0 else mean
+    # Half of the probability of the value itself, since counts are discrete.
+    half = 0.5 * float(law.pmf(value))
+    p = min(1.0, 2 * min(float(law.cdf(value)) - half, float(law.sf(value)) + half) + half)
+    found, expected = (first + second - 2 * float(x) for x in (shared.mean(), mean))
+    more = "more" if found > expected else "fewer"
+    finding = (
+        f"{found:.3g} edges are in one graph only, {more} than the {expected:.3g} that the scale "
+        "predicts"
+    )
+    return _predictive.Findings([_predictive.Finding("edges that disagree", p, finding)], [])
 
 
 def _entries(table: Any, rows: jax.Array, cols: jax.Array) -> jax.Array:

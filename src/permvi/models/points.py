@@ -10,7 +10,7 @@ import numpy as np
 from permvi import _checks
 from permvi._checks import one_of
 from permvi._jax import ArrayLike, jax, jnp, pytree
-from permvi.models import _arguments
+from permvi.models import _arguments, _predictive
 from permvi.models.candidates import CandidatePairs, sorted_pairs
 from permvi.models.labels import index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
@@ -233,6 +233,35 @@ class PointMatching(_arguments.Constrained):
         ndim = 3 if self.num_sites == 1 else 4
         return self.pair_scores(self.scale if scale is None else _append_axes(scale, ndim))
 
+    @property
+    def num_predicted(self) -> int:
+        """The number of coordinates of observations that the model predicts."""
+        return self.num_sites * self.shape[0] * self.observations.shape[-1]
+
+    def predictive_tests(self, draws: np.ndarray, latents: Any) -> _predictive.Findings:
+        """Test residuals of matched pairs against the noise: size, tails, mean and outliers.
+
+        ``draws`` are matchings (num, n) or (num, S, n) of the posterior. An inferred scale is at
+        its posterior mean, and its size is not tested.
+        """
+        n, S = self.shape[0], self.num_sites
+        perms = draws.reshape(len(draws), S, n)
+        observations, centers = (
+            np.broadcast_to(points, (S, *points.shape[-2:]))
+            for points in (np.asarray(self.observations), np.asarray(self.centers))
+        )
+        residual = observations - centers[np.arange(S)[:, None], perms]
+        scale = latents["scale"].mean if self.scale is None else np.asarray(self.scale)
+        z = np.where(perms[..., None] < 0, np.nan, residual / scale)
+        if self.noise == "student_t":
+            z = _normal_scores(z, self.df)
+        return _predictive.residual_tests(
+            z,
+            known_scale=self.scale is not None,
+            what="residuals",
+            features=[f"feature {k}" for k in range(z.shape[-1])],
+        )
+
     def _density_of_mean(self, X: jax.Array, scale: ArrayLike | None) -> jax.Array:
         residual = self.observations - X @ jnp.asarray(self.centers)
         ndim = 2 if self.num_sites == 1 else 3
@@ -243,6 +272,13 @@ class PointMatching(_arguments.Constrained):
             # An unmatched row has no mean to compare with.
             per_row = per_row * X.sum(axis=-1)
         return jnp.sum(per_row, axis=(-1,) if self.num_sites == 1 else (-2, -1))
+
+
+def _normal_scores(z: np.ndarray, df: float) -> np.ndarray:
+    """Turn variables of Student's t into standard normal ones of the same quantiles."""
+    from scipy.stats import norm, t
+
+    return np.copysign(norm.isf(t.sf(np.abs(z), df)), z)
 
 
 def _distance(noise: str, drop: float, df: float) -> float:

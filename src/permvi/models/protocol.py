@@ -60,6 +60,10 @@ class Model(Protocol):
                         posterior; `fit` adds them to ``posterior.latents``.
     ``auto_method``     ``(name, options)``: the method that "auto" takes where the exact one is not
                         affordable.
+    ``predictive_tests``
+                        ``(draws, latents) -> tests``: p-values of properties of the data, given
+                        draws of the posterior and its latents, or a reason why there are none;
+                        for `Posterior.check`. See ``permvi.models._predictive``.
     ``traceable``       False if ``log_density`` is not a JAX function; then it runs on the host.
     ``relaxed``         False if ``log_density`` is defined on 0/1 matrices only.
     ``fingerprint``     Text that identifies the model's data, see `fingerprint`.
@@ -102,7 +106,8 @@ def fingerprint(model: Any) -> str:
     digest = hashlib.sha256(type(model).__qualname__.encode())
     state = vars(model) if hasattr(model, "__dict__") else {"leaves": jax.tree.leaves(model)}
     for name, value in sorted(state.items()):
-        if name not in _NAMES:
+        # Private attributes are made of the others.
+        if name not in _NAMES and not name.startswith("_"):
             digest.update(f"|{name}=".encode())
             _add(digest, value)
     return digest.hexdigest()

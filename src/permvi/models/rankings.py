@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, get_args
 
 import jax
@@ -13,7 +13,7 @@ from scipy.special import logsumexp, softmax
 
 from permvi._checks import one_of
 from permvi._jax import pytree
-from permvi.models import _arguments
+from permvi.models import _arguments, _predictive
 from permvi.models.labels import Labels, distinct, is_frame
 
 Unranked = Literal["absent", "below"]
@@ -245,6 +245,32 @@ class Rankings:
         mean = float(weights @ self.thetas)
         return {"theta": (mean, float(np.sqrt(weights @ (self.thetas - mean) ** 2)))}
 
+    def predictive_tests(self, draws: np.ndarray, latents: Any) -> _predictive.Findings | str:
+        """Test whether judges are as far from the drawn orders (num, n) as one theta says."""
+        del latents
+        if (self.counts != np.rint(self.counts)).any():
+            return "judges with fractional counts cannot be simulated"
+        # A choice from r items is off by how many of the others the drawn order puts first.
+        distances, sizes = np.zeros((len(draws), len(self.orders))), []
+        for r, row in enumerate(self.orders):
+            choices = list(self._choices(row))
+            for item, after in choices:
+                distances[:, r] += (draws[:, after] < draws[:, [item]]).sum(axis=1)
+            sizes.append([len(after) + 1 for _, after in choices])
+        totals = (distances @ self.counts).tolist()
+        rng = np.random.default_rng(_predictive.SEED)
+        laws = (softmax(self.log_weights - self.thetas * total) for total in totals)
+        thetas = np.array([rng.choice(self.thetas, p=law) for law in laws])
+        return _predictive.judge_tests(distances, sizes, self.counts.astype(int), thetas, rng)
+
+    def _choices(self, row: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the items of a ranking (k,), each with those that it was preferred to."""
+        listed = row[row >= 0]
+        below = self.unranked == "below"
+        others = np.setdiff1d(np.arange(len(self.items)), listed) if below else listed[:0]
+        for t, item in enumerate(listed.tolist()):
+            yield item, np.concatenate([listed[t + 1 :], others])
+
     def _integrate(self) -> None:
         """Count the pairs of all rankings; set quadrature nodes and weights for theta."""
         n = len(self.items)
@@ -256,11 +282,7 @@ class Rankings:
         # choices[r]: how often one item was chosen from r.
         self.against, choices = np.zeros((n, n)), np.zeros(n + 1)
         for row, count in zip(self.orders, self.counts, strict=True):
-            listed = row[row >= 0]
-            below = self.unranked == "below"
-            others = np.setdiff1d(np.arange(n), listed) if below else listed[:0]
-            for t, item in enumerate(listed):
-                after = np.concatenate([listed[t + 1 :], others])
+            for item, after in self._choices(row):
                 self.against[after, item] += count
                 choices[len(after) + 1] += count
         # A choice from r items is normalised by a geometric sum of r terms.

@@ -18,6 +18,7 @@ from permvi.posterior.marginals import Marginals as Marginals
 from permvi.posterior.marginals import normalise_marginals as normalise_marginals
 from permvi.posterior.posterior import Matching as Matching
 from permvi.posterior.posterior import Posterior as Posterior
+from permvi.posterior.predictive import ModelCheck as ModelCheck
 from permvi.posterior.storage import load as load
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Law",
     "Marginals",
     "Matching",
+    "ModelCheck",
     "Posterior",
     "Probability",
     "TabularLaw",

@@ -63,6 +63,8 @@ def _headline(posterior: "Posterior") -> str:
 def _facts(posterior: "Posterior") -> list[tuple[str, str]]:
     diagnostics = posterior.diagnostics
     facts = [("verdict", f"{diagnostics.verdict}: {'; '.join(diagnostics.reasons)}")]
+    if posterior.model_check is not None:
+        facts.append(("model", str(posterior.model_check)))
     if posterior.log_evidence is not None:
         error = "" if posterior.log_evidence_se is None else f" ± {posterior.log_evidence_se:.2g}"
         kind = posterior.log_evidence_kind

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 
 from permvi._checks import is_concrete, whole
 from permvi._version import __version__
-from permvi.posterior import _fields, export, items, joint
+from permvi.posterior import _fields, export, items, joint, predictive
 from permvi.posterior.diagnostics import Diagnostics, diagnose
 from permvi.posterior.items import Item, Labels
 from permvi.posterior.latents import Latent
@@ -66,6 +66,7 @@ class Posterior:
         version: Version of permvi that computed the posterior.
         num_evaluations: Number of log densities evaluated.
         seconds: Duration of the fit.
+        model_check: Whether the model fits its data, once `check` was called, else None.
 
     Raises:
         ValueError: Shapes do not fit, or sums are off by more than 1e-6.
@@ -89,6 +90,7 @@ class Posterior:
     version: str = __version__
     num_evaluations: int | None = None
     seconds: float | None = None
+    model_check: predictive.ModelCheck | None = None
 
     def __post_init__(self) -> None:
         checked = check_marginals(self.marginals, self.p_unmatched_rows, self.p_unmatched_cols)
@@ -305,6 +307,22 @@ class Posterior:
         """Return the k items of largest entropy."""
         largest = np.argsort(-self.entropy.ravel(), kind="stable")[: whole("k", k)]
         return items.summarise_items(self._marginals, self.labels, 0.95, largest)
+
+    def check(self, model: Any, seed: int = 0) -> predictive.ModelCheck:
+        """Test whether the model fits its data, given draws of this posterior.
+
+        The verdict of the diagnostics speaks of the computation. This one speaks of the model:
+        "fits", "does not fit" or "no check", with reasons in words. A model that is right is called
+        a misfit with a probability of at most 5 %. The result is kept as ``model_check``, and is
+        saved and reported with the posterior.
+
+        Args:
+            model: The model that was fitted.
+            seed: Seed of the draws.
+        """
+        found = predictive.check(self, model, seed)
+        object.__setattr__(self, "model_check", found)
+        return found
 
     def to_frame(self, level: float = 0.95) -> "pd.DataFrame":
         """Return a pandas frame with a row per item; see :class:`~permvi.posterior.Item`."""

@@ -5,6 +5,7 @@ both. The file is written under a temporary name and then renamed, so that a cra
 file or none.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from permvi.posterior.diagnostics import Diagnostics
 from permvi.posterior.latents import Latent
 from permvi.posterior.laws import restore_law
 from permvi.posterior.posterior import Posterior
+from permvi.posterior.predictive import ModelCheck
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -144,6 +146,8 @@ def _to_dataset(posterior: Posterior) -> "xr.Dataset":
             for name in ("verdict", "reasons", "converged", *diagnostics.SCALARS)
         },
     }
+    if posterior.model_check is not None:
+        record["model_check"] = dataclasses.asdict(posterior.model_check)
     dataset = xr.Dataset(arrays)
     dataset.attrs = {
         "format": FORMAT,
@@ -196,6 +200,9 @@ def _from_dataset(dataset: "xr.Dataset") -> Posterior:
         name: Latent(**_with_prefix(arrays, f"latent_{k}_"))
         for k, name in enumerate(record["latents"])
     }
+    # Files of before the check of models have none.
+    checked = record.get("model_check")
+    fields["model_check"] = None if checked is None else ModelCheck(**checked)
     law = restore_law(record["law"], _with_prefix(arrays, "law_"))
     return Posterior(law=law, diagnostics=Diagnostics(**found), **fields)
 

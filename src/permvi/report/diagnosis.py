@@ -6,6 +6,7 @@ import numpy as np
 
 from permvi.posterior import diagnostics as rule
 from permvi.posterior.diagnostics import Diagnostics, Verdict
+from permvi.posterior.predictive import Fit
 from permvi.report.words import number, percent
 
 Grade = Literal["good", "check", "bad", "info"]
@@ -14,6 +15,17 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
     "trust": ("Trust", "These probabilities can be used as they are."),
     "check": ("Check", "Read the reasons before you rely on these probabilities."),
     "do not trust": ("Do not trust", "Do not rely on these probabilities."),
+}
+# The class of the badge, its word and the meaning of each verdict on the model.
+MODEL_VERDICTS: dict[Fit, tuple[str, str, str]] = {
+    "fits": ("trust", "Model fits", "The data look as the model expects them to."),
+    "does not fit": (
+        "do-not-trust",
+        "Model does not fit",
+        "The data do not look as the model expects, so its probabilities may be wrong however well "
+        "they were computed.",
+    ),
+    "no check": ("check", "Model not checked", "Nothing says whether the model suits the data."),
 }
 
 

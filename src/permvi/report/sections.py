@@ -84,6 +84,19 @@ def verdict(posterior: "Posterior") -> str:
     kind = found.verdict.replace(" ", "-")
     return (
         f'<div class="verdict {kind}" id="verdict"><p><span class="badge">{word}</span> '
+        f"{meaning}</p><ul>{reasons}</ul></div>{_model(posterior)}"
+    )
+
+
+def _model(posterior: "Posterior") -> str:
+    """The second verdict: whether the model fits, as a badge with reasons; nothing if unknown."""
+    found = posterior.model_check
+    if found is None:
+        return ""
+    kind, word, meaning = diagnosis.MODEL_VERDICTS[found.verdict]
+    reasons = "".join(f"<li>{escape(sentence(reason))}</li>" for reason in found.reasons)
+    return (
+        f'<div class="verdict {kind}" id="model"><p><span class="badge">{word}</span> '
         f"{meaning}</p><ul>{reasons}</ul></div>"
     )
 

@@ -1,0 +1,175 @@
+"""How often the check of a model is right: ``python -m benchmarks.model_check --fits 200``.
+
+Every row is a kind of problem with something wrong, or nothing. It prints how often the verdict was
+"does not fit", and how often each test alone had a p-value below 1 %.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import permvi as pv
+
+# Points: the number of items, of dimensions, and the noise where centres have unit spread.
+POINTS = [(20, 2, 0.1), (20, 3, 0.3), (40, 2, 0.1), (40, 3, 0.2)]
+POINT_FAULTS = (None, "scale half as large", "scale twice as large", "shifted frame", "t3 noise")
+# Graphs of few nodes are enumerated; of larger ones, all but eight pairs are known.
+GRAPHS = [(8, 0.03), (30, 0.01), (30, 0.03)]
+GRAPH_FAULTS = (None, "scale half as large", "scale twice as large", "10 % of edges rewired")
+RANKINGS = [(7, 20), (7, 60)]
+RANKING_FAULTS = (None, "two groups of judges", "one judge in four ranks at random")
+DYNAMICS = [(8, 400)]
+DYNAMICS_FAULTS = (None, "noise twice as large", "t3 noise", "coloured noise")
+
+
+def points(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
+    """Points around shuffled centres."""
+    n, d, sigma = size
+    centers = rng.normal(size=(n, d))
+    noise = rng.standard_t(3, size=(n, d)) if fault == "t3 noise" else rng.normal(size=(n, d))
+    observed = centers[rng.permutation(n)] + sigma * noise
+    if fault == "shifted frame":
+        observed[:, 0] += sigma
+    factor = {"scale half as large": 0.5, "scale twice as large": 2.0}.get(fault or "", 1.0)
+    return pv.models.PointMatching(observed, centers, factor * sigma), "linear", {}
+
+
+def graphs(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
+    """Undirected graphs whose edges are flipped with a probability that the scale knows."""
+    n, flips = size
+    upper = np.triu(rng.random((n, n)) < 0.4, 1)
+    B = (upper | upper.T).astype(float)
+    order = rng.permutation(n)
+    flipped = np.triu(rng.random((n, n)) < flips, 1)
+    A = np.abs(B[np.ix_(order, order)] - (flipped | flipped.T))
+    if fault == "10 % of edges rewired":
+        rows, cols = np.triu_indices(n, 1)
+        edges = np.flatnonzero(A[rows, cols])
+        gaps = np.flatnonzero(A[rows, cols] == 0)
+        num = max(1, round(0.1 * len(edges)))
+        lost, new = rng.choice(edges, num, replace=False), rng.choice(gaps, num, replace=False)
+        for k, value in [*((k, 0.0) for k in lost), *((k, 1.0) for k in new)]:
+            A[rows[k], cols[k]] = A[cols[k], rows[k]] = value
+    # The log odds ratio is 2 log((1 - f) / f), and each edge counts twice.
+    scale = np.log((1 - flips) / flips)
+    scale *= {"scale half as large": 0.5, "scale twice as large": 2.0}.get(fault or "", 1.0)
+    known = None
+    if n > 9:
+        known = np.where(np.arange(n) < n - 8, order, -1)
+    return pv.models.GraphMatching(A, B, scale, known=known), "exact", {}
+
+
+def rankings(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
+    """Rankings of a Mallows model."""
+    n, judges = size
+    centre = rng.permutation(n)
+    other = rng.permutation(n)
+    orders = []
+    for k in range(judges):
+        around = other if fault == "two groups of judges" and k % 2 else centre
+        left, order = list(around), []
+        theta = 0.0 if fault == "one judge in four ranks at random" and k % 4 == 0 else 1.0
+        while left:
+            weights = np.exp(-theta * np.arange(len(left)))
+            order.append(left.pop(rng.choice(len(left), p=weights / weights.sum())))
+        orders.append(order)
+    return pv.models.Rankings(np.array(orders)), "exact", {}
+
+
+def dynamics(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
+    """Two recordings of one linear system, with half of the neurons known."""
+    n, steps = size
+    support = rng.random((n, n)) < 0.5
+    np.fill_diagonal(support, True)
+    W = np.where(support, rng.normal(size=(n, n)), 0.0)
+    W *= 0.7 / np.abs(np.linalg.eigvals(W)).max()
+    tau = float(np.sqrt((W[support] ** 2).mean()))
+    recordings, known = [], []
+    for _ in range(2):
+        noise = (
+            rng.standard_t(3, size=(steps, n))
+            if fault == "t3 noise"
+            else rng.normal(size=(steps, n))
+        )
+        if fault == "coloured noise":
+            noise[1:] = (noise[1:] + 0.5 * noise[:-1]) / np.sqrt(1.25)
+        y = np.zeros((steps, n))
+        for t in range(1, steps):
+            y[t] = W @ y[t - 1] + noise[t]
+        labels = rng.permutation(n)
+        recordings.append(y[:, labels])
+        known.append(np.where(np.arange(n) < n // 2, labels, -1))
+    sigma = 0.5 if fault == "noise twice as large" else 1.0
+    scales = {"weight_scale": tau, "noise_scale": sigma}
+    model = pv.models.SharedDynamics(recordings, support, known=known, **scales)
+    return model, "collapsed", {}
+
+
+KINDS = {
+    "points": (points, POINTS, POINT_FAULTS),
+    "graphs": (graphs, GRAPHS, GRAPH_FAULTS),
+    "rankings": (rankings, RANKINGS, RANKING_FAULTS),
+    "dynamics": (dynamics, DYNAMICS, DYNAMICS_FAULTS),
+}
+
+
+def measure(kind: str, size: Any, fault: str | None, fits: int) -> dict[str, Any]:
+    """Fit and check some problems of a kind."""
+    make = KINDS[kind][0]
+    verdicts: Counter[str] = Counter()
+    alone: Counter[str] = Counter()
+    began = time.perf_counter()
+    for k in range(fits):
+        rng = np.random.default_rng([k, *(int(100 * x) for x in size)])
+        model, method, options = make(rng, size, fault)
+        found = pv.fit(model, method, **options).check(model)
+        verdicts[found.verdict] += 1
+        alone.update(name for name, p in found.p_values.items() if p < 0.01)
+    return {
+        "problem": kind,
+        "size": list(size),
+        "wrong": fault or "nothing",
+        "fits": fits,
+        "does_not_fit": verdicts["does not fit"] / fits,
+        "no_check": verdicts["no check"] / fits,
+        "below_1_percent": {name: count / fits for name, count in sorted(alone.items())},
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def main() -> None:
+    """Print the table, and write it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fits", type=int, default=40, help="Fits of each kind of problem.")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--out", type=Path, help="File for the rows as JSON.")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", pv.FitWarning)
+    rows = []
+    for kind in given.kinds:
+        _, sizes, faults = KINDS[kind]
+        for fault in faults:
+            for size in sizes:
+                row = measure(kind, size, fault, given.fits)
+                rows.append(row)
+                print(
+                    f"{kind:9} {size!s:14} {row['wrong']:34} {row['does_not_fit']:.3f} "
+                    f"{row['no_check']:.3f} {row['below_1_percent']}",
+                    flush=True,
+                )
+    for kind in given.kinds:
+        right = [r for r in rows if r["problem"] == kind and r["wrong"] == "nothing"]
+        print(f"{kind}: false alarms {np.mean([r['does_not_fit'] for r in right]):.4f}")
+    if given.out is not None:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+r"""Findings of a model against its data, given draws of the posterior.
+
+If the model is right, a matching x drawn from the posterior and the data y are distributed as the
+true matching and the data are. So a statistic S(y, x) with a known law given the matching, such as
+the sum of squared residuals, has that law with drawn matchings too, although the posterior has
+adapted to the data (Johnson 2007). Here S is averaged over draws, which narrows its law: its
+variance is :math:`\mathrm{Var}\,S - E\,\mathrm{Var}(S \mid y)` (Louis 1982). Deviations are scaled
+up accordingly before the known law turns them into a p-value.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Averaging never narrows a law to less than this share of its variance; draws are too few to tell.
+_LEAST_VARIANCE = 0.1
+# Simulations of a statistic whose law has no formula, and the most numbers for each of them.
+_SIMULATIONS = 2000
+_MAX_SIMULATED = 4_000_000
+SEED = 0
+# Items are called outliers where fewer than this many of all items would be as far off by chance.
+_OUTLIER = 0.01
+_MOST_OUTLIERS = 3
+
+
+# Degrees of freedom of Student's t that stand for heavy tails, and the logs of its normalisers.
+_HEAVY_TAILS = {
+    df: math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - 0.5 * math.log(df * math.pi)
+    for df in (1.0, 3.0, 8.0)
+}
+_DRAWS_FOR_TAILS = 50
+
+
+class Finding(NamedTuple):
+    """A test of one property of the model.
+
+    Attributes:
+        name: The property.
+        p_value: The probability of a deviation this large if the model is right.
+        words: The deviation in words, for the case that the model does not fit.
+    """
+
+    name: str
+    p_value: float
+    words: str
+
+
+class Outlier(NamedTuple):
+    """An item that is far from where the model expects it.
+
+    Attributes:
+        site: The site of the item.
+        row: Its row.
+        distance: The root mean square of its residuals in standard deviations.
+    """
+
+    site: int
+    row: int
+    distance: float
+
+
+class Findings(NamedTuple):
+    """All tests of a model, and the items that deviate most."""
+
+    tests: list[Finding]
+    outliers: list[Outlier]
+
+
+def averaged(statistics: np.ndarray, mean: float, variance: float) -> float:
+    """Return the average of a statistic (num,) over draws, as far from its mean as one draw is."""
+    left = max(variance - float(np.var(statistics)), _LEAST_VARIANCE * variance)
+    return mean + (float(np.mean(statistics)) - mean) * float(np.sqrt(variance / left))
+
+
+def two_sided(value: float, cdf: Callable[[float], Any], sf: Callable[[float], Any]) -> float:
+    """Return the two-sided p-value of a value under a law."""
+    return float(min(1.0, 2 * min(cdf(value), sf(value))))
+
+
+def residual_tests(
+    z: np.ndarray, *, known_scale: bool, what: str, features: Sequence[str] | None = None
+) -> Findings:
+    """Test standardised residuals, standard normal if the model is right.
+
+    Args:
+        z: (num, S, n, d) residuals of n items in each draw, NaN where an item has none.
+        known_scale: Whether the model knows the scale; else its size is not tested.
+        what: What the residuals are, a plural noun.
+        features: (d,) names of the features; None if a shift of them is not to be tested.
+    """
+    # Imported here because models do not need it otherwise.
+    from scipy.stats import chi2
+
+    present = ~np.isnan(z)
+    num = float(present.sum(axis=(1, 2, 3)).mean())
+    if num < 1:
+        return Findings([], [])
+    squares = np.nansum(z**2, axis=(1, 2, 3))
+    tests = []
+    if known_scale:
+        size = averaged(squares, num, 2 * num)
+        ratio = float(np.sqrt(squares.mean() / num))
+        tests.append(
+            Finding(
+                f"size of the {what}",
+                two_sided(size, chi2(num).cdf, chi2(num).sf),
+                f"{what} are {ratio:.2g} times as large as the scale of the noise says",
+            )
+        )
+    else:
+        # Residuals are compared with each other.
+        z = z / np.sqrt(squares.mean() / num)
+    tests.append(_tails(z[:_DRAWS_FOR_TAILS], num, what))
+    if features is not None:
+        tests.append(_shift(z, what, features))
+    worst, outliers = _outliers(z, what)
+    return Findings([*tests, worst], outliers)
+
+
+def _tails(z: np.ndarray, num: float, what: str) -> Finding:
+    """Test for heavy tails by the likelihood ratio of Student's t, against simulated residuals."""
+    found = float(np.mean([_tail_statistic(draw[~np.isnan(draw)]) for draw in z]))
+    count = max(round(num), 1)
+    simulations = int(np.clip(_MAX_SIMULATED // count, 200, _SIMULATIONS))
+    rng = np.random.default_rng(SEED)
+    expected = np.array([_tail_statistic(rng.standard_normal(count)) for _ in range(simulations)])
+    p = ((expected >= found).sum() + 1) / (simulations + 1)
+    return Finding(
+        f"tails of the {what}",
+        float(p),
+        f"{what} have heavier tails than the noise of the model",
+    )
+
+
+def _tail_statistic(z: np.ndarray) -> float:
+    """Return the log likelihood ratio of Student's t to the normal density, for the best df."""
+    squares = z**2
+    normal = 0.5 * (squares.sum() + len(z) * math.log(2 * math.pi))
+    return max(
+        len(z) * constant - (df + 1) / 2 * float(np.log1p(squares / df).sum()) + float(normal)
+        for df, constant in _HEAVY_TAILS.items()
+    )
+
+
+def _shift(z: np.ndarray, what: str, features: Sequence[str]) -> Finding:
+    """Test whether the mean residual of each feature is zero, with the worst of them."""
+    from scipy.stats import norm
+
+    flat = z.reshape(len(z), -1, z.shape[-1])
+    counts = np.maximum((~np.isnan(flat)).sum(axis=1), 1)
+    means = np.nansum(flat, axis=1) / counts
+    p_values = [
+        two_sided(averaged(mean * np.sqrt(count), 0.0, 1.0), norm.cdf, norm.sf)
+        for mean, count in zip(means.T, counts.T, strict=True)
+    ]
+    worst = int(np.argmin(p_values))
+    mean = float(means[:, worst].mean())
+    return Finding(
+        f"mean of the {what}",
+        min(1.0, len(features) * p_values[worst]),
+        f"{what} are shifted by {mean:+.2g} standard deviations of the noise in {features[worst]}",
+    )
+
+
+def _outliers(z: np.ndarray, what: str) -> tuple[Finding, list[Outlier]]:
+    """Test the item whose residuals are largest, and list those that chance does not explain."""
+    from scipy.stats import chi2
+
+    squares = np.nansum(z**2, axis=-1)
+    degrees = np.maximum((~np.isnan(z)).sum(axis=-1), 1)
+    # (S, n) the mean over draws of the probability of a larger residual.
+    p_values = chi2.sf(squares, degrees).mean(axis=0)
+    num = p_values.size
+    order = np.argsort(p_values, axis=None)[:_MOST_OUTLIERS]
+    found = [
+        Outlier(int(site), int(row), float(np.sqrt((squares / degrees)[:, site, row].mean())))
+        for site, row in zip(*np.unravel_index(order, p_values.shape), strict=True)
+        if p_values[site, row] * num < _OUTLIER
+    ]
+    smallest = float(p_values.min())
+    p = -float(np.expm1(num * np.log1p(-min(smallest, 1 - 1e-12))))
+    largest = found[0].distance if found else float("nan")
+    return Finding(
+        f"largest of the {what}",
+        p,
+        f"some {what} are too large for the noise of the model ({largest:.2g} standard deviations "
+        "at most)",
+    ), found
+
+
+def judge_tests(
+    distances: np.ndarray,
+    sizes: Sequence[Sequence[int]],
+    counts: np.ndarray,
+    thetas: np.ndarray,
+    rng: np.random.Generator,
+) -> Findings:
+    r"""Test whether the distances of judges to a common order vary as one dispersion says.
+
+    The sum over judges of :math:`(d - E\,d)^2 / \mathrm{Var}\,d` is compared with that of simulated
+    judges, draw by draw. It is large where judges differ in how well they know the order, or follow
+    several orders. A choice from r items adds 0 to r - 1 to the distance d, with probabilities
+    proportional to :math:`e^{-\theta}, e^{-2 \theta}, \dots` (Fligner and Verducci 1986).
+
+    Args:
+        distances: (num, R) distances of rankings to each drawn order.
+        sizes: The sizes r of the choices of each of R rankings.
+        counts: (R,) how many judges gave each ranking.
+        thetas: (num,) the dispersion drawn with each order.
+        rng: The generator of simulated judges.
+    """
+    # Judges of the same choices have the same law.
+    kinds = sorted({tuple(each) for each in sizes})
+    kind = np.array([kinds.index(tuple(each)) for each in sizes])
+    found, simulated = np.zeros((2, len(thetas)))
+    for k, theta in enumerate(thetas.tolist()):
+        for place, choices in enumerate(kinds):
+            mine = kind == place
+            judged = np.repeat(distances[k, mine], counts[mine])
+            laws = [np.exp(-theta * np.arange(size)) for size in choices]
+            laws = [law / law.sum() for law in laws]
+            mean = sum(float(law @ np.arange(len(law))) for law in laws)
+            variance = sum(
+                float(law @ (np.arange(len(law)) - law @ np.arange(len(law))) ** 2) for law in laws
+            )
+            if variance < 1e-12:
+                continue
+            steps = [rng.choice(len(law), size=len(judged), p=law) for law in laws]
+            drawn = np.sum(steps, axis=0)
+            for values, total in ((judged, found), (drawn, simulated)):
+                total[k] += float(((values - mean) ** 2).sum() / variance)
+    p = 2 * min((simulated >= found).mean(), (simulated <= found).mean()) + 1 / len(thetas)
+    more = "more" if found.mean() > simulated.mean() else "less"
+    finding = (
+        f"distances of the rankings to the common order vary {more} than one dispersion allows "
+        f"({found.mean() / max(simulated.mean(), 1e-300):.2g} times)"
+    )
+    return Findings([Finding("distances to the common order", min(1.0, float(p)), finding)], [])
+
+
+def innovation_tests(
+    recordings: Sequence[np.ndarray],
+    perms: np.ndarray,
+    weights: Sequence[np.ndarray],
+    scale: float,
+    *,
+    known_scale: bool,
+) -> Findings:
+    """Test the innovations of a linear system: their size, tails, whiteness and outliers.
+
+    Args:
+        recordings: J arrays (T, n_j) of activity.
+        perms: (num, J, n) labels of the neurons; rows beyond a subject's neurons do not count.
+        weights: (m, m) weights between labels for each draw, drawn given the permutations.
+        scale: The standard deviation of the innovations.
+        known_scale: Whether the model knows the scale.
+    """
+    from scipy.stats import norm
+
+    longest = max(len(each) for each in recordings) - 1
+    z = np.full((*perms.shape, longest), np.nan)
+    for j, activity in enumerate(recordings):
+        size = activity.shape[1]
+        for k, perm in enumerate(perms[:, j, :size]):
+            predicted = activity[:-1] @ weights[k][np.ix_(perm, perm)].T
+            z[k, j, :size, : len(predicted)] = (activity[1:] - predicted).T / scale
+    found = residual_tests(z, known_scale=known_scale, what="innovations")
+    unit = z / np.sqrt(np.nanmean(z**2))
+    products = unit[..., 1:] * unit[..., :-1]
+    count = float((~np.isnan(products[0])).sum())
+    correlations = np.nansum(products, axis=(1, 2, 3)) / np.sqrt(max(count, 1.0))
+    p = two_sided(averaged(correlations, 0.0, 1.0), norm.cdf, norm.sf)
+    r = float(correlations.mean() / np.sqrt(max(count, 1.0)))
+    finding = f"innovations are not white (correlation {r:+.2g} from one step to the next)"
+    return Findings(
+        [*found.tests, Finding("whiteness of the innovations", p, finding)], found.outliers
+    )

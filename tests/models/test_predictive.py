@@ -1,0 +1,250 @@
+"""Tests of models against data: their p-values, their verdicts and where they are shown."""
+
+import itertools
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, kstest
+from typer.testing import CliRunner
+
+import permvi as pv
+from permvi import cli
+from permvi.models import _dynamics_arguments, _predictive
+from permvi.models.graphs import _shared_edges
+from permvi.posterior import ModelCheck, load
+from permvi.posterior.predictive import LEVEL, combined
+
+pytestmark = pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+
+
+def test_residuals_of_a_right_model_have_uniform_p_values(rng):
+    found = [
+        _predictive.residual_tests(
+            rng.standard_normal((1, 2, 6, 3)), known_scale=True, what="residuals", features="abc"
+        ).tests
+        for _ in range(150)
+    ]
+    for tests in zip(*found, strict=True):
+        p_values = np.array([test.p_value for test in tests])
+        # The mean test takes the worst of three features, which is a little conservative.
+        assert kstest(p_values, "uniform", alternative="greater").pvalue > 1e-3
+        assert (p_values < 0.1).mean() <= 0.1 + 3 * math.sqrt(0.09 / 150)
+
+
+def test_averaging_over_draws_is_undone():
+    # Statistic a + b with b resampled from its law: the average keeps a, half the variance.
+    rng = np.random.default_rng(3)
+    p_values = []
+    for _ in range(400):
+        draws = 20 + rng.standard_normal() + rng.standard_normal(200)
+        value = _predictive.averaged(draws, 20, 2.0)
+        p_values.append(chi2.sf((value - 20) ** 2 / 2.0, 1))
+    assert kstest(p_values, "uniform").pvalue > 1e-3
+
+
+def test_p_values_are_combined(rng):
+    assert combined([0.02]) == pytest.approx(0.02)
+    assert combined([1e-9, 0.5, 0.9]) == pytest.approx(3e-9, rel=0.01)
+    together = [combined(list(p)) for p in rng.random((20_000, 4))]
+    assert np.mean(np.array(together) < 0.025) == pytest.approx(0.025, abs=0.005)
+
+
+def test_shared_edges_against_all_graphs():
+    # Six pairs of nodes, three edges in each graph: weights exp(w * shared) over all choices.
+    w, b = 1.3, np.array([1, 1, 1, 0, 0, 0])
+    graphs = [a for a in itertools.product((0, 1), repeat=6) if sum(a) == 3]
+    weights = np.exp([w * np.dot(a, b) for a in graphs])
+    counts = np.array([np.dot(a, b) for a in graphs])
+    law = np.array([weights[counts == k].sum() for k in range(4)]) / weights.sum()
+    for k in range(4):
+        a = np.array(next(a for a in graphs if np.dot(a, b) == k))
+        test = _shared_edges(a[None], b[None], np.ones((1, 6), bool), w).tests[0]
+        middle = min(law[:k].sum(), law[k + 1 :].sum()) + law[k] / 2
+        assert test.p_value == pytest.approx(min(1, 2 * middle + law[k] / 2), rel=1e-9)
+
+
+def points(rng, n=20, fault=None):
+    centers = rng.normal(size=(n, 2))
+    noise = rng.normal(size=(n, 2))
+    observed = centers[rng.permutation(n)] + 0.1 * noise
+    if fault == "shift":
+        observed += [0.15, 0]
+    if fault == "outlier":
+        observed[3] += 0.8
+    scale = {"small": 0.05, "large": 0.2}.get(fault, 0.1)
+    names = [f"p{k}" for k in range(n)]
+    return pv.models.PointMatching(observed, centers, scale, labels=(names, None))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("small", "residuals are 2(.\\d)? times as large"),
+        ("large", "residuals are 0.[4-6]\\d? times as large"),
+        (
+            "shift",
+            "residuals are shifted by \\+1(.\\d)? standard deviations of the noise in feature 0",
+        ),
+        ("outlier", "p3 is .* standard deviations away"),
+    ],
+)
+def test_wrong_points_are_found_and_said(rng, fault, words):
+    model = points(rng, fault=fault)
+    found = pv.fit(model, "linear").check(model)
+    assert found.verdict == "does not fit"
+    assert any(re.search(words, reason) for reason in found.reasons), found.reasons
+
+
+def test_right_points_fit(rng):
+    wrong = 0
+    for _ in range(25):
+        model = points(rng, n=7)
+        wrong += pv.fit(model).check(model).verdict != "fits"
+    # At most 3 % each, so four in 25 have a probability of .6 %.
+    assert wrong <= 3
+
+
+def test_heavy_tails_and_an_unknown_scale(rng):
+    centers = rng.normal(size=(8, 2))
+    perm = rng.permutation(8)
+    for noise, verdict in (
+        (rng.normal(size=(8, 2)), "fits"),
+        (4 * np.eye(8)[:, :2], "does not fit"),
+    ):
+        model = pv.models.PointMatching(centers[perm] + 0.02 * noise, centers, 0.02, "student_t")
+        checked = pv.fit(model).check(model)
+        assert len(checked.p_values) == 4
+        assert (checked.verdict == "fits") or verdict != "fits"
+    model = pv.models.PointMatching(centers[perm] + 0.1 * rng.normal(size=(8, 2)), centers, None)
+    found = pv.fit(model).check(model)
+    assert "size of the residuals" not in found.p_values
+    assert found.verdict == "fits"
+
+
+def test_graphs_with_gaussian_noise_or_of_zeros_and_ones(rng):
+    n, order = 8, rng.permutation(8)
+    W = rng.normal(size=(n, n))
+    observed = W[np.ix_(order, order)] + 0.3 * rng.normal(size=(n, n))
+    for scale, verdict in ((0.3, "fits"), (0.15, "does not fit"), (0.6, "does not fit")):
+        model = pv.models.GraphMatching.gaussian(observed, W, scale)
+        assert pv.fit(model, "exact").check(model).verdict == verdict
+    weighted = pv.models.GraphMatching(observed, W)
+    assert "weighted edges" in pv.fit(weighted, "exact").check(weighted).reasons[0]
+    upper = np.triu(rng.random((30, 30)) < 0.4, 1)
+    B = (upper | upper.T).astype(float)
+    flipped = np.triu(rng.random((30, 30)) < 0.02, 1)
+    A = np.abs(B - (flipped | flipped.T))
+    known = np.where(np.arange(30) < 24, np.arange(30), -1)
+    right = math.log(0.98 / 0.02)
+    for factor, verdict in ((1.0, "fits"), (0.5, "does not fit"), (2.0, "does not fit")):
+        model = pv.models.GraphMatching(A, B, factor * right, known=known)
+        assert pv.fit(model, "exact").check(model).verdict == verdict
+
+
+def mallows(rng, n, judges, thetas):
+    orders = []
+    for theta in np.resize(thetas, judges):
+        left, order = list(range(n)), []
+        while left:
+            weights = np.exp(-theta * np.arange(len(left)))
+            order.append(left.pop(rng.choice(len(left), p=weights / weights.sum())))
+        orders.append(order)
+    return pv.models.Rankings(np.array(orders))
+
+
+def test_judges_who_guess_are_found(rng):
+    model = mallows(rng, 7, 40, [1.0])
+    assert pv.fit(model).check(model).verdict == "fits"
+    model = mallows(rng, 7, 40, [2.0, 2.0, 2.0, 0.0])
+    found = pv.fit(model).check(model)
+    assert found.verdict == "does not fit"
+    assert "vary more than one dispersion allows" in found.reasons[0]
+
+
+def test_innovations(rng):
+    n, support = 5, np.ones((5, 5), bool)
+    W = 0.3 * rng.normal(size=(n, n))
+
+    def recording(noise):
+        y = np.zeros((301, n))
+        for t in range(300):
+            y[t + 1] = W @ y[t] + noise[t]
+        return y
+
+    white = rng.normal(size=(300, n))
+    coloured = white + 0.6 * np.roll(white, 1, axis=0)
+    heavy = rng.standard_t(3, size=(300, n))
+    known = np.array([0, 1, 2, -1, -1])
+    for noise, scale, words in (
+        (white, 1.0, ""),
+        (white, 2.0, "innovations are 0.5"),
+        (coloured, None, "not white"),
+        (heavy, None, "heavier tails"),
+    ):
+        model = pv.models.SharedDynamics(
+            recording(noise), support, weight_scale=0.3, noise_scale=scale, known=known
+        )
+        tests = model.predictive_tests(np.tile(np.arange(n), (20, 1)), {}).tests
+        worst = min(tests, key=lambda test: test.p_value)
+        assert (combined([test.p_value for test in tests]) > LEVEL) == (not words)
+        assert words in worst.words
+    sums = pv.models.SharedDynamics.from_statistics(
+        model.C0, model.C1, model.squares, model.num_steps, support, known=known
+    )
+    assert "without recordings" in sums.predictive_tests(known[None], {})
+
+
+def test_weights_are_drawn_from_their_posterior(rng):
+    support = np.triu(np.ones((3, 3), bool))
+    y = rng.normal(size=(20, 3))
+    model = pv.models.SharedDynamics(y, support, weight_scale=0.5, noise_scale=0.8)
+    draws = np.array(
+        [_dynamics_arguments.draw_weights(model, np.arange(3)[None], rng) for _ in range(4000)]
+    )
+    X = y[:-1, 1:]  # neuron 1 hears neurons 1 and 2
+    precision = X.T @ X / 0.64 + np.eye(2) / 0.25
+    mean = np.linalg.solve(precision, X.T @ y[1:, 1] / 0.64)
+    covariance = np.linalg.inv(precision)
+    np.testing.assert_allclose(
+        draws[:, 1, 1:].mean(0), mean, atol=4 * math.sqrt(covariance.max() / 4000)
+    )
+    np.testing.assert_allclose(np.cov(draws[:, 1, 1:].T), covariance, rtol=0.15, atol=2e-3)
+    assert not draws[:, ~support].any()
+
+
+def test_what_cannot_be_checked_says_so(rng):
+    table = pv.models.LinearMatching(rng.normal(size=(4, 4)))
+    found = pv.fit(table).check(table)
+    assert found.verdict == "no check"
+    assert str(found) == "no check for a plain table of scores"
+    model = points(rng, n=6)
+    assert "best matching" in pv.fit(model, "map").check(model).reasons[0]
+    with pytest.raises(ValueError, match="model must be the one that was fitted"):
+        pv.fit(model).check(points(rng, n=6))
+
+
+def test_the_check_is_saved_and_shown(rng, tmp_path):
+    model = points(rng, fault="small")
+    posterior = pv.fit(model, "linear")
+    assert posterior.model_check is None
+    found = posterior.check(model)
+    posterior.save(tmp_path / "fit.nc")
+    again = load(tmp_path / "fit.nc")
+    assert again.model_check == found
+    assert isinstance(again.model_check, ModelCheck)
+    assert "does not fit" in repr(posterior)
+    page = again.report(tmp_path / "fit.html").read_text()
+    assert "Model does not fit" in page
+    assert page.index('id="verdict"') < page.index('id="model"')
+    for name, array in (("seen", model.observations), ("atlas", model.centers)):
+        lines = [f"q{k},{x},{y}" for k, (x, y) in enumerate(array)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,x,y", *lines]) + "\n")
+    files = [str(tmp_path / "seen.csv"), str(tmp_path / "atlas.csv"), "--scale", "0.05"]
+    shown = CliRunner().invoke(cli.app, ["match", *files]).output.splitlines()
+    assert any(line.startswith("model: does not fit (residuals are 2") for line in shown)
+    as_json = json.loads(CliRunner().invoke(cli.app, ["match", *files, "--json"]).output)
+    assert as_json["verdict"] == "trust"
+    assert as_json["model"]["verdict"] == "does not fit"
