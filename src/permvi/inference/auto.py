@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from permvi.inference.exact import method as exact
 from permvi.inference.linear import method as linear
+from permvi.inference.quadratic import method as quadratic
 from permvi.problem.prepare import Prepared
 
 # The cost of a draw of a row-by-row family grows with the cube of the number of rows.
@@ -24,9 +25,10 @@ def choose(prepared: Prepared) -> Choice:
     """Choose the method for a model.
 
     The first that applies: "linear" if the model lists its candidate pairs; "exact" if it takes
-    seconds; the model's own ``auto_method``; "linear" for linear scores; "rounding" for other
-    latents; "sequential" up to 64 items; "rounding"; or "mcmc" if the density is not known between
-    permutations or items may stay unmatched. Raise ``ValueError`` if no method supports the model.
+    seconds; the model's own ``auto_method``; "linear" for linear scores; "quadratic" for quadratic
+    forms; "rounding" for other latents; "sequential" up to 64 items; "rounding"; or "mcmc" if the
+    density is not known between permutations or items may stay unmatched. Raise ``ValueError`` if
+    no method supports the model.
     """
     if prepared.listed is not None:
         return Choice("linear", {})
@@ -40,6 +42,8 @@ def choose(prepared: Prepared) -> Choice:
         return Choice(*suggested)
     if is_linear:
         return Choice("linear", {})
+    if quadratic.suits(prepared):
+        return Choice("quadratic", {})
     relaxed = problem.log_density is not None
     if problem.latents:
         if not relaxed:

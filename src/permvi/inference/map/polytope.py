@@ -105,13 +105,13 @@ def relaxed_starts(
     allowed = np.ones(square)
     if mask is not None:
         allowed[..., :n, :m] = mask
-    centre = _scaled(allowed)
-    starts = (centre + _scaled(allowed * rng.random((num, *square)))) / 2
+    centre = scaled(allowed)
+    starts = (centre + scaled(allowed * rng.random((num, *square)))) / 2
     starts[0] = centre
     return starts[..., :n, :m]
 
 
-def _scaled(matrix: np.ndarray) -> np.ndarray:
+def scaled(matrix: np.ndarray) -> np.ndarray:
     """Sinkhorn's scaling of numbers of order one: no logarithms, and nothing to compile."""
     for _ in range(_SINKHORN_STEPS):
         matrix = matrix / matrix.sum(axis=-1, keepdims=True)

@@ -15,6 +15,7 @@ from permvi.inference.map.polytope import (
     frank_wolfe,
     matrices,
     relaxed_starts,
+    scaled,
     solve,
 )
 from permvi.inference.map.population import ENOUGH, Islands
@@ -139,6 +140,41 @@ def upper_bound(quadratic: Quadratic, allowed: np.ndarray) -> float:
     return bound + quadratic.constant
 
 
+# Widths of the kernels of spectral starts, in units of the standard deviation of eigenvalues.
+_WIDTHS = (0.8, 0.4, 1.6, 0.2)
+_SHARPNESS = 2.0
+
+
+def spectral_starts(quadratic: Quadratic, allowed: np.ndarray, num: int) -> np.ndarray:
+    r"""Return up to four relaxed matchings (r, n, n) from the spectra of A and B.
+
+    The similarity of row i and column j, with eigenvectors u of A and v of B, is
+
+    .. math:: \sum_{kl} \frac{u_{ik} v_{jl} (1^\top u_k) (1^\top v_l)}{(\lambda_k - \mu_l)^2 + \eta^2}
+
+    (GRAMPA: Fan, Mao, Wu and Xu 2020). It finds the region of a planted matching where climbs from
+    the centre of the polytope do not, and Frank-Wolfe finds the rest.
+    """
+    n = len(allowed)
+    values, sums, vectors = [], [], []
+    for M in (quadratic.A, quadratic.B):
+        M = (M + M.T) / 2
+        M = M - M.mean()
+        spread = M.std() * np.sqrt(n)
+        found = np.linalg.eigh(M / (spread if spread > 0 else 1.0))
+        values.append(found[0])
+        vectors.append(found[1])
+        sums.append(found[1].sum(axis=0))
+    starts = []
+    for width in _WIDTHS[:num]:
+        kernel = np.outer(*sums) / (np.subtract.outer(*values) ** 2 + width**2)
+        similarity = vectors[0] @ kernel @ vectors[1].T
+        spread = similarity.std()
+        z = (similarity - similarity.mean()) / (spread if spread > 0 else 1.0)
+        starts.append(scaled(np.where(allowed, np.exp(_SHARPNESS * np.clip(z, -8, 8)), 0.0)))
+    return np.array(starts).reshape(-1, n, n)
+
+
 # Steps of tabu search from each start: this many times n, or fewer so that about this many swap
 # differences are updated (a tenth of a second), but n at least.
 _STEPS_PER_ROW = 500
@@ -168,8 +204,8 @@ def solve_quadratic(
 ) -> MapResult:
     r"""Search for the matching with the largest ``<A, X B X'> + <C, X>``.
 
-    FAQ (Vogelstein et al. 2015) climbs from the centre of the polytope and from random points, then
-    robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe from each matching, which
+    FAQ (Vogelstein et al. 2015) climbs from the centre of the polytope, from random points and from
+    spectral similarities, then robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe from each matching, which
     moves along cycles that swaps cannot follow through a mask, alternates with swaps while that
     gains anything. If fewer than half of these restarts end at the best value, and no bound proves
     that it is the best, independent populations follow (see `population`), until three of them end
@@ -196,7 +232,10 @@ def solve_quadratic(
     if mask is not None:
         allowed[:n, :m] = mask
     search = _Search(square, allowed, options)
-    perms = search.frank_wolfe(relaxed_starts(options.num_restarts, (size, size), allowed, rng))
+    spectral = spectral_starts(square, allowed, options.num_restarts // 4)
+    num_random = options.num_restarts - len(spectral)
+    random = relaxed_starts(num_random, (size, size), allowed, rng)
+    perms = search.frank_wolfe(np.concatenate([random, spectral]))
     if starts is not None:
         given = Neighbourhood(allowed[:n, :m]).padded(np.asarray(starts)[:, None])[:, 0]
         perms = np.concatenate([perms, search.from_matchings(given)])
@@ -291,7 +330,7 @@ class _Search:
             cost += self._num_pairs * (swaps + 1)
         return np.stack(found), cost
 
-    def evolve(self, perms: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def evolve(self, perms: np.ndarray, budget: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return where islands ended, (r, n), and the best permutation (n,) of all."""
         islands = Islands(
             self._quadratic.values,

@@ -27,21 +27,22 @@ from permvi.inference.quadratic.tempering import (
 _PILOT = 400
 _FIRMEST = 0.995
 # Sweeps after each of which levels are set anew, and those before anything counts.
-_ADAPTING = (50, 100, 200, 400)
-_WARM_UP = 200
+_ADAPTING = (25, 50, 100, 200)
+_WARM_UP = 100
 # Sweeps of the first batches. When there are this many batches, two become one.
-_BATCH = 100
+_BATCH = 25
 _MOST_BATCHES = 64
-# Batches of each ensemble before the first look at the error, and between two looks.
-_FIRST_LOOK = 20
+# Batches of each ensemble between two looks at the error, and looks before chains may end.
+_NUM_BATCHES = 20
+_FEWEST_LOOKS = 3
 # Standard errors, and nats, by which an evidence is clearly below another one.
 _CLEARLY = 4.0
 _AT_LEAST = 0.3
 # An ensemble this many nats below another one runs no further.
 _HOPELESS = 20.0
 # Swaps of all chains by default, in units of the work for a swap of so many rows.
-_WORK = 12_000_000_000
-_WORK_PER_SWAP = 30
+_WORK = 4_000_000_000
+_WORK_PER_SWAP = 43
 # How close to a better value the best one known may be.
 _SAME = 1e-9
 
@@ -58,7 +59,7 @@ class QuadraticOptions:
         num_draws: The number of matchings to keep.
     """
 
-    tolerance: float = 0.004
+    tolerance: float = 0.006
     num_steps: int | None = None
     num_ensembles: int = 4
     num_draws: int = 1000
@@ -120,8 +121,10 @@ def sample(
         for sweeps in _ADAPTING:
             list(threads.map(lambda m, sweeps=sweeps: m.ensemble.adapt(sweeps, stop), running))
         list(threads.map(lambda m: m.ensemble.run(_WARM_UP, stop), running))
+        looks = 0
         while not stop.asked:
-            list(threads.map(lambda m: m.extend(_FIRST_LOOK, stop), running))
+            looks += 1
+            list(threads.map(lambda m: m.extend(_NUM_BATCHES, stop), running))
             if stop.asked or stop.done >= limit:
                 break
             evidence = [member.evidence() for member in members]
@@ -132,7 +135,8 @@ def sample(
                 if found.value > highest - _HOPELESS
             ]
             counting = _counting(members, evidence)
-            if options.num_steps is None and _error(counting).mean() <= options.tolerance:
+            good = _error(counting).mean() <= options.tolerance and looks >= _FEWEST_LOOKS
+            if options.num_steps is None and good:
                 break
     return _combined(form, members, modes, options.num_draws, stop)
 
@@ -165,7 +169,7 @@ class Member:
 
     def _add(self, found: Sweeps) -> None:
         self.counts = np.concatenate([self.counts, found.counts[None]])
-        self._totals = np.append(self._totals, found.possible.sum())
+        self._totals = np.append(self._totals, found.counts[0].sum())
         self._traces.append(found.trace)
         self._possible.append(found.possible)
         kept = found.kept[found.possible]
@@ -193,7 +197,7 @@ class Member:
             np.concatenate(self._traces),
             np.concatenate(self._possible),
             ensemble.reference.log_total,
-            _FIRST_LOOK,
+            _NUM_BATCHES,
         )
 
 

@@ -26,13 +26,15 @@ from permvi.inference.interruptible import Stop
 from permvi.inference.quadratic.form import Form
 
 # Levels to begin with; the first one above zero has about this times one over the spread of f - g.
-_FIRST_LEVELS = 20
+_FIRST_LEVELS = 16
 _FIRST_BETA = 0.2
-_FEWEST_LEVELS, _MOST_LEVELS = 4, 48
+_FEWEST_LEVELS, _MOST_LEVELS = 4, 40
 # Levels for each rejected exchange on the way from the first to the last.
 _LEVELS_PER_BARRIER = 2.0
 # The smallest rejection rate that a step of the ladder counts with.
 _LEAST_REJECTION = 0.02
+# Looks at the last level in a sweep, the only level that marginals come from.
+_LOOKS = 8
 # Sweeps between looks whether to stop.
 _SWEEPS_AT_ONCE = 25
 
@@ -78,7 +80,7 @@ class Sweeps(NamedTuple):
         trace: (sweeps, K) f - g at each level.
         kept: (sweeps, n) the permutations of the last level.
         possible: (sweeps,) whether they are allowed.
-        counts: (n, n) the number of sweeps with each pair, of those that are allowed.
+        counts: (n, n) the number of looks with each pair, of those that are allowed.
     """
 
     trace: np.ndarray
@@ -177,14 +179,14 @@ class Ensemble:
                 form.A, form.B, form.C, form.symmetric, form.allowed,
                 law.log_sums, law.log_sizes, law.log_odds, law.centre, law.pulls,
                 self._modes, self._inverses, self.betas, self._slots, self._perms, P, values,
-                pulled, self._parity, form.num_steps, trace[part], kept[part], counts, rates,
+                pulled, self._parity, form.num_steps, _LOOKS, trace[part], kept[part], counts, rates,
                 self.best, self.best_value, self._rng,
             )  # fmt: skip
             length = part.stop - part.start
             rejected += rates * length / num_sweeps
             self._parity = (self._parity + length) % 2
             self.num_jumps += jumps
-            if stop(length * K * form.num_steps):
+            if stop(length * (K - 1 + _LOOKS) * form.num_steps):
                 break
         possible = kept[:, 0] >= 0
         return Sweeps(trace, kept, possible, counts), rejected

@@ -190,6 +190,7 @@ def sweep(
     pulled: np.ndarray,
     first_parity: int,
     num_steps: int,
+    num_looks: int,
     trace: np.ndarray,
     kept: np.ndarray,
     counts: np.ndarray,
@@ -218,10 +219,11 @@ def sweep(
         pulled: (K,) their g.
         first_parity: Which pairs exchange first.
         num_steps: Swaps in each level.
+        num_looks: How many times as many there are in the last level, which is looked at as often.
         trace: (sweeps, K) filled with f - g at each level.
         kept: (sweeps, n) filled with the permutation of the last level, its first entry -1 if it is
             not allowed.
-        counts: (n, n) the number of sweeps with each pair in the last level, added to.
+        counts: (n, n) the number of looks with each pair in the last level, added to.
         rejected: (K - 1,) mean rejection rates of exchanges, added to.
         best: (n,) the best allowed permutation, replaced by a better one.
         best_value: Its value.
@@ -245,7 +247,8 @@ def sweep(
                 trace[t, level] = values[s] - pulled[s]
                 continue
             f, g = values[s], pulled[s]
-            for _ in range(num_steps):
+            looks = num_looks if level == K - 1 else 1
+            for step in range(looks * num_steps):
                 i, j = int(rng.random() * n), int(rng.random() * (n - 1))
                 if j >= i:
                     j += 1
@@ -272,6 +275,9 @@ def sweep(
                     if f > best_value and _is_allowed(allowed, perm):
                         best_value = f
                         best[:] = perm
+                if level == K - 1 and (step + 1) % num_steps == 0 and _is_allowed(allowed, perm):
+                    for k in range(n):
+                        counts[k, perm[k]] += 1.0
             if num_modes > 1 and rng.random() < _JUMP_RATE:
                 if _propose_jump(modes, inverses, perm, out, rng):
                     new, pull = value_of(A, B, C, out), _pull(out, centre, pulls)
@@ -286,10 +292,7 @@ def sweep(
             trace[t, level] = f - g
         last = perms[slots[K - 1]]
         kept[t] = last
-        if _is_allowed(allowed, last):
-            for i in range(n):
-                counts[i, last[i]] += 1.0
-        else:
+        if not _is_allowed(allowed, last):
             kept[t, 0] = -1
         for level in range((first_parity + t) % 2, K - 1, 2):
             lower, upper = slots[level], slots[level + 1]
