@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from permvi.inference.exact import method as exact
 from permvi.inference.linear import method as linear
-from permvi.inference.quadratic import method as quadratic
 from permvi.problem.prepare import Prepared
 
 # The cost of a draw of a row-by-row family grows with the cube of the number of rows.
@@ -42,6 +41,9 @@ def choose(prepared: Prepared) -> Choice:
         return Choice(*suggested)
     if is_linear:
         return Choice("linear", {})
+    # Only now: it loads JAX, which linear models do without.
+    from permvi.inference.quadratic import method as quadratic
+
     if quadratic.suits(prepared):
         return Choice("quadratic", {})
     relaxed = problem.log_density is not None
