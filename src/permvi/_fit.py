@@ -11,6 +11,7 @@ import numpy as np
 from permvi import _checks
 from permvi.inference import auto, registry
 from permvi.inference.method import Context, Method, Progress, silent
+from permvi.inference.verdict.precision import judged_rounding
 from permvi.models import CallableModel, Model, fingerprint
 from permvi.models.callables import Input
 from permvi.posterior import Latent, Posterior, diagnose
@@ -163,7 +164,8 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
             num_evaluations=1,
         )
     chosen.check(prepared)
-    return chosen.run(prepared, context)
+    found = chosen.run(prepared, context)
+    return judged_rounding(prepared, found) if chosen.rounds else found
 
 
 def _run_together(
@@ -174,7 +176,10 @@ def _run_together(
         return None
     for prepared in batch:
         chosen.check(prepared)
-    return chosen.run_many(batch, context)
+    found = chosen.run_many(batch, context)
+    if found is None or not chosen.rounds:
+        return found
+    return [judged_rounding(*pair) for pair in zip(batch, found, strict=True)]
 
 
 def as_model(model: Any, **of_function: Any) -> Any:

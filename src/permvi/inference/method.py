@@ -84,6 +84,7 @@ class Method:
         linear: Whether it needs scores.
         square: Whether it needs as many items as labels.
         lists: Whether it accepts a list of candidate pairs instead of tables.
+        rounds: Whether it evaluates in JAX's default precision only; "exact" takes more if it must.
     """
 
     info: MethodInfo
@@ -95,6 +96,7 @@ class Method:
     linear: bool = False
     square: bool = False
     lists: bool = False
+    rounds: bool = True
 
     def check(self, prepared: Prepared) -> None:
         """Raise ``ValueError`` for a model that the method does not support."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,42 @@ def log_densities(problem: Problem, perms: np.ndarray, **latents: Any) -> np.nda
             f"{perms[bad[0]].tolist()}."
         )
     return values + problem.unmatched.of(perms) if problem.is_partial else values
+
+
+def rounding_error(problem: Problem, values: np.ndarray) -> float:
+    """Return how far rounding may move log densities (num,): half a unit in the last place.
+
+    Zero on the host and where JAX is configured for float64.
+    """
+    if not problem.traceable or jnp.result_type(float) == jnp.float64:
+        return 0.0
+    size = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    return float(np.finfo(np.float32).eps / 2 * size)
+
+
+def in_float64(problem: Problem, perms: np.ndarray) -> np.ndarray | None:
+    """Return `log_densities` of a JAX function in float64, whatever the user's configuration.
+
+    None if the function itself returns float32 or mixes types. JAX keeps constants of one precision
+    and fails on them in the other, so all compiled code is dropped before and after: this is for
+    densities whose differences are lost otherwise.
+    """
+    jax.clear_caches()
+    try:
+        with _float64():
+            one = problem.log_density_of(problem.data, perms[:1])
+            return None if one.dtype != np.float64 else log_densities(problem, perms)
+    except TypeError:
+        # Loops that carry a float32 constant, say.
+        return None
+    finally:
+        jax.clear_caches()
+
+
+def _float64() -> AbstractContextManager[Any]:
+    # Older versions have it in jax.experimental only.
+    home: Any = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
+    return home.enable_x64(True)  # noqa: FBT003 (its only argument)
 
 
 def filled(array: np.ndarray, size: int) -> np.ndarray:

@@ -18,8 +18,9 @@ from permvi.inference.exact.enumeration import MAX_MATCHINGS, count_bound, list_
 from permvi.inference.exact.laws import ExactLaw, TabularLaw
 from permvi.inference.exact.subset_dp import MAX_LABELS, cost_estimate
 from permvi.inference.method import Context, Method, MethodInfo
+from permvi.inference.verdict.precision import ROUNDING_CHECK, lowered
 from permvi.posterior import DrawsLaw, Posterior, diagnose
-from permvi.problem.evaluation import log_densities
+from permvi.problem.evaluation import in_float64, log_densities, rounding_error
 from permvi.problem.prepare import Prepared
 from permvi.problem.problem import Problem
 from permvi.problem.sites import Layout
@@ -55,7 +56,12 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         return Posterior.from_exact(law.solved())
     perms = list_all(prepared.problem)
     values = log_densities(prepared.problem, perms)
-    return tabulated(prepared, perms, values, num_evaluations=len(perms))
+    error, count = rounding_error(prepared.problem, values), len(perms)
+    if error > ROUNDING_CHECK:
+        precise = in_float64(prepared.problem, perms)
+        values, error = (values, error) if precise is None else (precise, 0.0)
+        count *= 2
+    return lowered(tabulated(prepared, perms, values, num_evaluations=count), error)
 
 
 def affordable(prepared: Prepared) -> bool:
@@ -211,5 +217,6 @@ METHODS = {
         options=("max_size",),
         run=run,
         latents=True,
+        rounds=False,
     ),
 }

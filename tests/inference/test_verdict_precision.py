@@ -1,0 +1,73 @@
+"""Rounding of large log densities: avoided by "exact", and stated by all other methods."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import permvi as pv
+from permvi.inference.exact import solve_exact
+
+pytestmark = [
+    pytest.mark.float32,
+    pytest.mark.filterwarnings("ignore::permvi.FitWarning"),
+]
+
+
+@pytest.fixture
+def single():
+    """Let JAX compute in float32, as it does by default."""
+    before = jax.config.read("jax_enable_x64")
+    jax.clear_caches()
+    jax.config.update("jax_enable_x64", False)
+    yield
+    jax.clear_caches()
+    jax.config.update("jax_enable_x64", before)
+
+
+@pytest.mark.parametrize("constant", [1e7, -3e8])
+def test_exact_answers_are_exact_for_large_densities(rng, single, constant):
+    scores = rng.normal(size=(5, 5))
+    exact = solve_exact(scores)
+    for _ in range(2):
+        found = pv.fit(lambda X: constant + jnp.sum(scores * X), "exact", n=5)
+        assert found.diagnostics.verdict == "trust"
+        np.testing.assert_allclose(found.marginals, exact.marginals, atol=1e-6)
+        assert found.log_evidence - constant == pytest.approx(exact.log_evidence, abs=1e-6)
+        # The configuration is as before, and compiled code works.
+        assert jnp.result_type(float) == jnp.float32
+        assert jax.grad(lambda X: jnp.sum(scores * X))(jnp.ones((5, 5))).dtype == jnp.float32
+
+
+def test_functions_in_float32_are_not_trusted(rng, single):
+    scores = jnp.asarray(rng.normal(size=(5, 5)))
+
+    def cast(X):
+        return (1e7 + jnp.sum(scores * X)).astype(jnp.float32)
+
+    def loop(X):
+        def add(i, total):
+            return total + jnp.sum(scores[i] * X[i])
+
+        return jax.lax.fori_loop(0, 5, add, jnp.float32(1e7))
+
+    for function in (cast, loop):
+        found = pv.fit(function, "exact", n=5)
+        assert found.diagnostics.verdict == "do not trust"
+        assert "float32 rounds log densities" in found.diagnostics.reasons[0]
+        assert found.log_evidence_kind == "estimate"
+
+
+def test_other_methods_state_the_rounding(rng, single):
+    scores = rng.normal(size=(5, 5))
+    for method, options in (("mcmc", {"num_steps": 500}), ("importance", {})):
+        for constant in (0.0, 1e7):
+            model = pv.models.CallableModel(
+                lambda X, c=constant: c + jnp.sum(scores * X), 5, known=[2, -1, -1, -1, -1]
+            )
+            found = pv.fit(model, method, **options).diagnostics
+            stated = any("float32 rounds" in reason for reason in found.reasons)
+            assert stated == (constant > 0)
+            assert not stated or found.verdict == "do not trust"
+    plain = pv.fit(lambda X: 1e7 + float(np.sum(scores * X)), "mcmc", n=5, jax=False, num_steps=500)
+    assert not any("float32" in reason for reason in plain.diagnostics.reasons)
