@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi.inference.linear.beliefs import log_bethe, propagate
 from permvi.inference.interruptible import Stop
+from permvi.inference.linear.beliefs import log_bethe, propagate
 from permvi.inference.linear.chains import EMPTY, State, Walk
 from permvi.inference.linear.gauge import Gauge
 

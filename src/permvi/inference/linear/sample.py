@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from permvi._threads import pool as threads
-from permvi.inference.linear.beliefs import Beliefs, propagate, scale_to_marginals
 from permvi.inference.interruptible import Stop
+from permvi.inference.linear.beliefs import Beliefs, propagate, scale_to_marginals
 from permvi.inference.linear.chains import Round, State, Walk, run_round
 from permvi.inference.linear.evidence import Descent, build_ladder, descend, log_evidence
 from permvi.inference.linear.gauge import Gauge

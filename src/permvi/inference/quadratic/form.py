@@ -89,7 +89,10 @@ def square_form(prepared: Prepared) -> tuple[Quadratic, np.ndarray, float]:
 
 
 def with_penalties(
-    square: Quadratic, allowed: np.ndarray, log_copies: float, shape: tuple[int, int],
+    square: Quadratic,
+    allowed: np.ndarray,
+    log_copies: float,
+    shape: tuple[int, int],
     best: np.ndarray,
 ) -> Form:
     """Return the form of a square problem, given its best permutation (N,)."""
@@ -101,9 +104,17 @@ def with_penalties(
         slopes = square.gradient(np.eye(n)[best])
         gain = float((slopes - slopes[rows, best][:, None]).max())
         C[~allowed] = C[rows, best].min() - max(gain, 0.0) - _PENALTY
-    arrays = (np.ascontiguousarray(array) for array in (square.A, square.B, C))
-    value = float(Quadratic(square.A, square.B, C).values(best))
+    A, B, C = (np.ascontiguousarray(array) for array in (square.A, square.B, C))
     return Form(
-        *arrays, square.is_symmetric, allowed, shape, square.constant, log_copies,
-        best.astype(np.int64), value, max(n, 10),
-    )  # fmt: skip
+        A,
+        B,
+        C,
+        symmetric=square.is_symmetric,
+        allowed=allowed,
+        shape=shape,
+        constant=square.constant,
+        log_copies=log_copies,
+        best=best.astype(np.int64),
+        best_value=float(Quadratic(A, B, C).values(best)),
+        num_steps=max(n, 10),
+    )

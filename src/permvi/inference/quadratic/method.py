@@ -6,6 +6,7 @@ in NumPy and compiled loops that need no JAX.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         np.clip(1.0 - pairs.sum(axis=1), 0.0, 1.0),
         np.clip(1.0 - pairs.sum(axis=0), 0.0, 1.0),
     )
-    evidence = {}
+    evidence: dict[str, Any] = {}
     if np.isfinite(result.evidence.error):
         evidence = {
             "log_evidence": result.evidence.value,
