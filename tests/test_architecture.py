@@ -135,8 +135,8 @@ def test_every_method_has_one_room():
 def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
     assert len(files) <= 290
-    # The engine for linear tables of any size, and lists of pairs, came after the first 39,000.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 42_500
+    # The engines for linear tables of any size and for quadratic models came after the first 39,000.
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 44_000
 
 
 def test_the_public_names_load_and_no_others():

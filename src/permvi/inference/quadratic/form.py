@@ -63,9 +63,13 @@ def square_form(prepared: Prepared) -> tuple[Quadratic, np.ndarray, float]:
     """Return a square problem (N, N), the allowed pairs, and the log of the copies of a matching.
 
     Raises:
-        ValueError: The model has no quadratic form.
+        ValueError: The model has neither a quadratic form nor scores.
     """
     found, problem = quadratic_of(prepared), prepared.problem
+    if found is None and problem.scores is not None:
+        # A linear density is a quadratic one without edges.
+        A, B = (np.zeros((size, size)) for size in problem.shape)
+        found = Quadratic(A, B, problem.host_scores, float(problem.constant))
     if found is None:
         raise ValueError(
             "model must have a quadratic form for method 'quadratic', got a "
@@ -78,7 +82,8 @@ def square_form(prepared: Prepared) -> tuple[Quadratic, np.ndarray, float]:
         if problem.mask is not None:
             allowed[:n, :m] = problem.mask
         return found.padded().symmetrised(), allowed, math.lgamma(size - min(n, m) + 1.0)
-    table = complete(grounded(problem))[0]
+    # Scores are part of the quadratic form already.
+    table = complete(grounded(dataclasses.replace(problem, scores=None)))[0]
     allowed = np.isfinite(table)
     A, B, C = (np.zeros((n + m, n + m)) for _ in range(3))
     A[:n, :n], B[:m, :m] = found.A, found.B

@@ -108,7 +108,7 @@ METHODS = {
     "quadratic": Method(
         MethodInfo(
             name="quadratic",
-            needs="a quadratic log density, such as that of graph matching",
+            needs="a quadratic log density, such as that of graph matching, or linear scores",
             gives="marginals, draws, the mode; log evidence with its error",
             masks=True,
             partial=True,
