@@ -135,8 +135,9 @@ def test_every_method_has_one_room():
 def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
     assert len(files) <= 290
-    # The engine for linear tables, lists of pairs and checks of models came after the first 39,000.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 44_000
+    # The engines for linear and quadratic models and the checks of models came after the first
+    # 39,000 lines.
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 47_000
 
 
 def test_the_public_names_load_and_no_others():

@@ -12,10 +12,10 @@ import pytest
 
 import permvi as pv
 from permvi import metrics
-from permvi.inference import auto, sparse
+from permvi.inference import auto, interruptible, sparse
 from permvi.inference.exact import solve_exact
+from permvi.inference.interruptible import Stop
 from permvi.inference.linear import Candidates, LinearOptions, LinearResult, method, solve_linear
-from permvi.inference.linear.chains import Stop
 from permvi.problem.prepare import prepare
 
 # Leave everything to chains.
@@ -338,7 +338,7 @@ def context(progress):
 
 
 def test_an_interruption_without_any_result_is_raised(monkeypatch):
-    monkeypatch.setattr(method, "_PATIENCE", 0.05)
+    monkeypatch.setattr(interruptible, "_PATIENCE", 0.05)
     stop, done = Stop(), threading.Event()
     stop.plan(1)
 
@@ -346,7 +346,7 @@ def test_an_interruption_without_any_result_is_raised(monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        method._interruptible(lambda: done.wait(5), stop, context(progress))
+        interruptible.interruptible(lambda: done.wait(5), stop, context(progress))
     assert stop.asked
     done.set()
 
@@ -355,9 +355,9 @@ def test_errors_of_the_solver_and_of_the_progress_are_raised():
     stop, done = Stop(), threading.Event()
     stop.plan(1)
     with pytest.raises(ZeroDivisionError):
-        method._interruptible(lambda: 1 // 0, stop, context(lambda *_: None))
+        interruptible.interruptible(lambda: 1 // 0, stop, context(lambda *_: None))
     with pytest.raises(ZeroDivisionError):
-        method._interruptible(lambda: done.wait(5), stop, context(lambda *_: 1 // 0))
+        interruptible.interruptible(lambda: done.wait(5), stop, context(lambda *_: 1 // 0))
     # Nobody waits for the chains any more.
     assert stop.asked
     done.set()

@@ -4,9 +4,10 @@ import linear_cases as cases
 import numpy as np
 import pytest
 
+from permvi.inference.interruptible import Stop
 from permvi.inference.linear import Candidates
 from permvi.inference.linear.beliefs import log_bethe, propagate, scale_to_marginals
-from permvi.inference.linear.chains import EMPTY, Stop, Walk, run_round
+from permvi.inference.linear.chains import EMPTY, Walk, run_round
 from permvi.inference.linear.evidence import build_ladder, descend, log_evidence
 from permvi.inference.linear.worm_kernels import alias_tables
 

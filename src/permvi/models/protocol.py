@@ -47,8 +47,8 @@ class Model(Protocol):
                         of one matching (n,) adds to `log_density_of`, where that is cheaper than a
                         density; ``(perm, i, k, site, **latents)`` for perm (S, n) if S > 1.
     ``quadratic``       Arrays A (n, n), B (m, m), C (n, m), if S = 1, with ``log_density(X) =
-                        <A, X B X'> + <C, X>`` for every matching: unlocks the quadratic solvers of
-                        "map" and "convex".
+                        <A, X B X'> + <C, X>`` for every matching: unlocks "quadratic" and the
+                        quadratic solvers of "map" and "convex".
     ``shared_regression``
                         ``() -> arrays by name``: statistics of recordings that share one sparse
                         linear system, see `SharedDynamics.shared_regression`; unlocks "collapsed".

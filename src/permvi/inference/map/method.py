@@ -1,9 +1,10 @@
 """Method "map": the most probable matching, without probabilities of the others.
 
 Linear models need one assignment, in which an item that may stay unmatched has a label of its own
-for that. Models with the hook ``quadratic`` whose items are all matched are searched by Frank-Wolfe,
-tabu search and populations on their matrices; all others by hill climbing on evaluations of their
-density. The verdict counts how many independent restarts ended at the best value.
+for that. Models with the hook ``quadratic`` whose items are all matched are searched by
+Frank-Wolfe, tabu search and populations on their matrices; all others by hill climbing on
+evaluations of their density. The verdict counts how many independent restarts ended at the best
+value.
 """
 
 import dataclasses

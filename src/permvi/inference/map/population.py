@@ -34,7 +34,7 @@ Values = Callable[[np.ndarray], np.ndarray]
 
 
 class Evolved(NamedTuple):
-    """The best member of each island (r, n), the best of all (n,), and the number of differences."""
+    """The best members of islands (r, n), the best of all (n,), and the differences it took."""
 
     ends: np.ndarray
     best: np.ndarray

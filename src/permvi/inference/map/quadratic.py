@@ -150,7 +150,8 @@ def spectral_starts(quadratic: Quadratic, allowed: np.ndarray, num: int) -> np.n
 
     The similarity of row i and column j, with eigenvectors u of A and v of B, is
 
-    .. math:: \sum_{kl} \frac{u_{ik} v_{jl} (1^\top u_k) (1^\top v_l)}{(\lambda_k - \mu_l)^2 + \eta^2}
+    .. math:: \sum_{kl} u_{ik} v_{jl} (1^\top u_k) (1^\top v_l)
+              / ((\lambda_k - \mu_l)^2 + \eta^2)
 
     (GRAMPA: Fan, Mao, Wu and Xu 2020). It finds the region of a planted matching where climbs from
     the centre of the polytope do not, and Frank-Wolfe finds the rest.
@@ -205,11 +206,11 @@ def solve_quadratic(
     r"""Search for the matching with the largest ``<A, X B X'> + <C, X>``.
 
     FAQ (Vogelstein et al. 2015) climbs from the centre of the polytope, from random points and from
-    spectral similarities, then robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe from each matching, which
-    moves along cycles that swaps cannot follow through a mask, alternates with swaps while that
-    gains anything. If fewer than half of these restarts end at the best value, and no bound proves
-    that it is the best, independent populations follow (see `population`), until three of them end
-    at the best value of all. Forbidden pairs are never used.
+    spectral similarities, then robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe
+    from each matching, which moves along cycles that swaps cannot follow through a mask, alternates
+    with swaps while that gains anything. If fewer than half of these restarts end at the best
+    value, and no bound proves it, independent populations follow (see `population`), until three of
+    them end at the best value of all. Forbidden pairs are never used.
 
     Args:
         quadratic: The problem; rectangular ones leave the surplus of the longer side unmatched.
@@ -272,7 +273,7 @@ class _Search:
         self._quadratic, self._allowed, self._options = quadratic, allowed, options
         arrays = (np.ascontiguousarray(array) for array in (quadratic.A, quadratic.B, quadratic.C))
         self._arrays = (*arrays, quadratic.is_symmetric)
-        A, B, C = (float(np.abs(array).max()) for array in self._arrays[:3])
+        A, B, C = (float(np.abs(M).max()) for M in (quadratic.A, quadratic.B, quadratic.C))
         self._tolerance = _RELATIVE_TOLERANCE * (4 * len(allowed) * A * B + 4 * C)
         self._num_pairs = len(allowed) * (len(allowed) - 1) // 2
         limit = options.max_seconds
@@ -330,7 +331,9 @@ class _Search:
             cost += self._num_pairs * (swaps + 1)
         return np.stack(found), cost
 
-    def evolve(self, perms: np.ndarray, budget: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def evolve(
+        self, perms: np.ndarray, budget: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return where islands ended, (r, n), and the best permutation (n,) of all."""
         islands = Islands(
             self._quadratic.values,

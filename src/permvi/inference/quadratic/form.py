@@ -63,9 +63,13 @@ def square_form(prepared: Prepared) -> tuple[Quadratic, np.ndarray, float]:
     """Return a square problem (N, N), the allowed pairs, and the log of the copies of a matching.
 
     Raises:
-        ValueError: The model has no quadratic form.
+        ValueError: The model has neither a quadratic form nor scores.
     """
     found, problem = quadratic_of(prepared), prepared.problem
+    if found is None and problem.scores is not None:
+        # A linear density is a quadratic one without edges.
+        A, B = (np.zeros((size, size)) for size in problem.shape)
+        found = Quadratic(A, B, problem.host_scores, float(problem.constant))
     if found is None:
         raise ValueError(
             "model must have a quadratic form for method 'quadratic', got a "
@@ -78,7 +82,8 @@ def square_form(prepared: Prepared) -> tuple[Quadratic, np.ndarray, float]:
         if problem.mask is not None:
             allowed[:n, :m] = problem.mask
         return found.padded().symmetrised(), allowed, math.lgamma(size - min(n, m) + 1.0)
-    table = complete(grounded(problem))[0]
+    # Scores are part of the quadratic form already.
+    table = complete(grounded(dataclasses.replace(problem, scores=None)))[0]
     allowed = np.isfinite(table)
     A, B, C = (np.zeros((n + m, n + m)) for _ in range(3))
     A[:n, :n], B[:m, :m] = found.A, found.B
@@ -104,9 +109,17 @@ def with_penalties(
         slopes = square.gradient(np.eye(n)[best])
         gain = float((slopes - slopes[rows, best][:, None]).max())
         C[~allowed] = C[rows, best].min() - max(gain, 0.0) - _PENALTY
-    arrays = (np.ascontiguousarray(array) for array in (square.A, square.B, C))
-    value = float(Quadratic(square.A, square.B, C).values(best))
+    A, B, C = (np.ascontiguousarray(array) for array in (square.A, square.B, C))
     return Form(
-        *arrays, square.is_symmetric, allowed, shape, square.constant, log_copies,
-        best.astype(np.int64), value, max(n, 10),
-    )  # fmt: skip
+        A,
+        B,
+        C,
+        symmetric=square.is_symmetric,
+        allowed=allowed,
+        shape=shape,
+        constant=square.constant,
+        log_copies=log_copies,
+        best=best.astype(np.int64),
+        best_value=float(Quadratic(A, B, C).values(best)),
+        num_steps=max(n, 10),
+    )

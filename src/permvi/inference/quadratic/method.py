@@ -6,17 +6,17 @@ in NumPy and compiled loops that need no JAX.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from permvi.inference.interruptible import Stop, interruptible
 from permvi.inference.map.method import is_the_only_one
-from permvi.inference.method import Context, Method, MethodInfo, option_names
+from permvi.inference.method import Context, Method, MethodInfo, option_names, restore_marginals
 from permvi.inference.quadratic import QuadraticOptions, sample
 from permvi.inference.quadratic.form import Form, square_form, with_penalties
 from permvi.inference.quadratic.modes import Modes, find_modes
 from permvi.inference.quadratic.sample import Sampled
-from permvi.inference.scaling.method import restore_marginals
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.problem.prepare import Prepared
 
@@ -64,7 +64,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         np.clip(1.0 - pairs.sum(axis=1), 0.0, 1.0),
         np.clip(1.0 - pairs.sum(axis=0), 0.0, 1.0),
     )
-    evidence = {}
+    evidence: dict[str, Any] = {}
     if np.isfinite(result.evidence.error):
         evidence = {
             "log_evidence": result.evidence.value,
@@ -107,7 +107,7 @@ METHODS = {
     "quadratic": Method(
         MethodInfo(
             name="quadratic",
-            needs="a quadratic log density, such as that of graph matching",
+            needs="a quadratic log density, such as that of graph matching, or linear scores",
             gives="marginals, draws, the mode; log evidence with its error",
             masks=True,
             partial=True,

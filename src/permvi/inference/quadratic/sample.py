@@ -43,8 +43,6 @@ _HOPELESS = 20.0
 # Swaps of all chains by default, in units of the work for a swap of so many rows.
 _WORK = 4_000_000_000
 _WORK_PER_SWAP = 43
-# How close to a better value the best one known may be.
-_SAME = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,8 +112,8 @@ def sample(
     free = Reference.around(form.best, np.zeros(N))
     members = []
     for k, stream in enumerate(rng.spawn(options.num_ensembles)):
-        far = k % 2 == 0
-        members.append(Member(form, free if far else pulled, modes, None if far else modes, stream))
+        reference, starts = (free, None) if k % 2 == 0 else (pulled, modes)
+        members.append(Member(Ensemble(form, reference, modes, starts, stream)))
     running = members
     with pool(len(members)) as threads:
         for sweeps in _ADAPTING:
@@ -144,9 +142,9 @@ def sample(
 class Member:
     """An ensemble and the batches of its sweeps."""
 
-    def __init__(self, *arguments: object) -> None:
-        self.ensemble = Ensemble(*arguments)  # type: ignore[arg-type]
-        N = len(self.ensemble.reference.centre)
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+        N = len(ensemble.reference.centre)
         self._size = _BATCH
         self.counts = np.zeros((0, N, N))
         self._totals = np.zeros(0)
@@ -202,7 +200,7 @@ class Member:
 
 
 def _firmness(form: Form, rng: np.random.Generator, stop: Stop) -> np.ndarray:
-    """Return (N,) how often each row has its column in the best mode, in a chain that began there."""
+    """Return (N,) how often a chain from the best mode has each row where it is in that mode."""
     nothing = Reference.around(form.best, np.zeros(len(form.best)))
     chain = Ensemble(form, nothing, form.best[None], form.best[None], rng)
     chain.posterior_only()
@@ -226,7 +224,8 @@ def _counting(members: list[Member], evidence: list[Evidence]) -> list[Member]:
     return [
         member
         for member, found in zip(members, evidence, strict=True)
-        if top.value - found.value <= max(_AT_LEAST, _CLEARLY * np.hypot(top.error, found.error))
+        if found.value > -np.inf
+        and top.value - found.value <= max(_AT_LEAST, _CLEARLY * np.hypot(top.error, found.error))
     ]
 
 
@@ -237,7 +236,7 @@ def _spread(members: list[Member]) -> np.ndarray:
     variances are scaled up accordingly.
     """
     num = len(members)
-    variance = sum(member.variance for member in members) / num**2
+    variance = np.sum([member.variance for member in members], axis=0) / num**2
     if num == 1:
         return variance
     between = np.stack([member.mean for member in members]).var(axis=0, ddof=1).sum() / num
@@ -252,7 +251,7 @@ def _error(members: list[Member]) -> np.ndarray:
 def _apart(member: Member, others: list[Member]) -> np.ndarray:
     """Return (N,) the total variation between an ensemble and the mean of others beyond chance."""
     mean = np.mean([other.mean for other in others], axis=0)
-    variance = sum(other.variance for other in others) / len(others) ** 2 + member.variance
+    variance = np.mean([o.variance for o in others], axis=0) / len(others) + member.variance
     # By chance, hardly any of this many differences exceeds this many standard errors.
     noise = np.sqrt(2 * np.log(mean.size) * variance)
     return 0.5 * np.maximum(np.abs(member.mean - mean) - noise, 0.0).sum(axis=1)
@@ -272,7 +271,9 @@ def _combined(
             marginals[np.arange(N), perm] += 1 / len(modes)
         unknown = Evidence(np.nan, np.inf)
         ones = np.ones(N)
-        return Sampled(marginals, modes, best, unknown, ones, ones, 1.0, 0, jumps, stop.done, False)
+        return Sampled(
+            marginals, modes, best, unknown, ones, ones, 1.0, 0, jumps, stop.done, finished=False
+        )
     counting = _counting(members, evidence)
     values = {id(member): found for member, found in zip(members, evidence, strict=True)}
     kept = [values[id(member)] for member in counting]

@@ -179,8 +179,8 @@ class Ensemble:
                 form.A, form.B, form.C, form.symmetric, form.allowed,
                 law.log_sums, law.log_sizes, law.log_odds, law.centre, law.pulls,
                 self._modes, self._inverses, self.betas, self._slots, self._perms, P, values,
-                pulled, self._parity, form.num_steps, _LOOKS, trace[part], kept[part], counts, rates,
-                self.best, self.best_value, self._rng,
+                pulled, self._parity, form.num_steps, _LOOKS, trace[part], kept[part], counts,
+                rates, self.best, self.best_value, self._rng,
             )  # fmt: skip
             length = part.stop - part.start
             rejected += rates * length / num_sweeps

@@ -1,9 +1,9 @@
-"""Compiled sweeps of parallel tempering on quadratic problems; importing them imports numba.
+r"""Compiled sweeps of parallel tempering on quadratic problems; importing them imports numba.
 
 A replica is a permutation with ``P[i, k] = B[perm[i], perm[k]]``, its value f and its pull
-:math:`g = \\sum_i \\lambda_i 1[\\pi(i) = r_i]`. Level k of the ladder has the log density
-:math:`g + \\beta_k (f - g)`, so that the first is the reference and the last the posterior. Replicas
-change level by exchanging places in ``slots``.
+:math:`g = \sum_i \lambda_i 1[\pi(i) = r_i]`. Level k of the ladder has the log density
+:math:`g + \beta_k (f - g)`, so that the first is the reference and the last the posterior.
+Replicas change level by exchanging places in ``slots``.
 """
 
 import numpy as np
@@ -87,7 +87,7 @@ def draw_reference(
     perm: np.ndarray,
     rng: np.random.Generator,
 ) -> None:
-    r"""Draw from the reference, into ``perm``: :math:`p(\pi) \propto \prod_i e^{\lambda_i [\pi_i = r_i]}`.
+    r"""Draw from the reference, :math:`p(\pi) \propto \exp \sum_i \lambda_i 1[\pi(i) = r_i]`.
 
     With :math:`e^{\lambda_i} = 1 + w_i` the product is a sum over sets S of rows that are held,
     with weight :math:`\prod_{i \in S} w_i`; all other rows are shuffled.
@@ -206,11 +206,18 @@ def sweep(
     pairs in turn (Okabe et al. 2001; Syed et al. 2022).
 
     Args:
-        A: (n, n), and B, C likewise; ``symmetric`` says that A and B are.
+        A: (n, n) weights of pairs of rows.
+        B: (n, n) weights of pairs of columns.
+        C: (n, n) weights of pairs.
+        symmetric: Whether A and B are.
         allowed: (n, n) pairs without which a permutation does not count.
         log_sums: See `draw_reference`, also for the three that follow.
+        log_sizes: (n+1,).
+        log_odds: (n,).
+        centre: (n,).
         pulls: (n,) the :math:`\lambda_i`.
-        modes: (m, n) permutations, and their ``inverses``.
+        modes: (m, n) permutations.
+        inverses: (m, n) their inverses.
         betas: (K,) rising inverse temperatures.
         slots: (K,) the replica of each level; changed in place, like the four that follow.
         perms: (K, n) permutations.
@@ -278,16 +285,16 @@ def sweep(
                 if level == K - 1 and (step + 1) % num_steps == 0 and _is_allowed(allowed, perm):
                     for k in range(n):
                         counts[k, perm[k]] += 1.0
-            if num_modes > 1 and rng.random() < _JUMP_RATE:
-                if _propose_jump(modes, inverses, perm, out, rng):
-                    new, pull = value_of(A, B, C, out), _pull(out, centre, pulls)
-                    change = pull - g + beta * (new - pull - f + g)
-                    if change >= 0.0 or rng.random() < np.exp(change):
-                        perm[:] = out
-                        place(B, perm, table)
-                        f, g = new, pull
-                        if level == K - 1:
-                            jumps += 1
+            jump = num_modes > 1 and rng.random() < _JUMP_RATE
+            if jump and _propose_jump(modes, inverses, perm, out, rng):
+                new, pull = value_of(A, B, C, out), _pull(out, centre, pulls)
+                change = pull - g + beta * (new - pull - f + g)
+                if change >= 0.0 or rng.random() < np.exp(change):
+                    perm[:] = out
+                    place(B, perm, table)
+                    f, g = new, pull
+                    if level == K - 1:
+                        jumps += 1
             values[s], pulled[s] = f, g
             trace[t, level] = f - g
         last = perms[slots[K - 1]]
@@ -311,7 +318,7 @@ def sweep(
 
 @compiled()
 def _is_allowed(allowed: np.ndarray, perm: np.ndarray) -> bool:
+    num_forbidden = 0
     for i in range(perm.size):
-        if not allowed[i, perm[i]]:
-            return False
-    return True
+        num_forbidden += not allowed[i, perm[i]]
+    return num_forbidden == 0

@@ -1,0 +1,256 @@
+"""Method "quadratic": its parts against closed forms, its answers against enumeration."""
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import permvi as pv
+from permvi.inference.auto import choose
+from permvi.inference.interruptible import Stop
+from permvi.inference.map import Quadratic
+from permvi.inference.quadratic import QuadraticOptions, sample
+from permvi.inference.quadratic import tempering_kernels as kernels
+from permvi.inference.quadratic.form import square_form, with_penalties
+from permvi.inference.quadratic.modes import find_modes, orbit
+from permvi.inference.quadratic.tempering import Ensemble, Reference, log_evidence
+from permvi.problem.prepare import prepare
+
+
+def fit(model, **options):
+    """Without the warning about a verdict."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        return pv.fit(model, options.pop("method", "quadratic"), **options)
+
+
+def cycle(n):
+    ones = np.roll(np.eye(n), 1, axis=0)
+    return ones + ones.T
+
+
+def permutations(n):
+    return np.array(list(itertools.permutations(range(n))))
+
+
+def random_form(rng, n, allowed=None, *, symmetric=False):
+    A, B, C = rng.normal(size=(3, n, n))
+    if symmetric:
+        A, B = A + A.T, B + B.T
+    allowed = np.ones((n, n), bool) if allowed is None else allowed
+    best = np.arange(n)
+    return with_penalties(Quadratic(A, B, C), allowed, 0.0, (n, n), best)
+
+
+def test_the_evidence_of_a_reference_is_its_sum(rng):
+    pulls, centre = np.append(rng.exponential(size=4), 0.0), rng.permutation(5)
+    perms = permutations(5)
+    weights = np.exp(((perms == centre) * pulls).sum(axis=1))
+    law = Reference.around(centre, pulls)
+    assert law.log_total == pytest.approx(np.log(weights.sum()))
+    uniform = Reference.around(centre, np.zeros(5))
+    assert uniform.log_total == pytest.approx(math.log(120))
+
+
+def test_draws_from_a_reference_have_its_probabilities(rng):
+    pulls, centre = np.array([2.0, 0.5, 0.0, 1.0]), rng.permutation(4)
+    law = Reference.around(centre, pulls)
+    perms = permutations(4)
+    p = np.exp(((perms == centre) * pulls).sum(axis=1) - law.log_total)
+    counts, perm, num = np.zeros(24), np.empty(4, np.int64), 40_000
+    places = {tuple(one): k for k, one in enumerate(perms)}
+    for _ in range(num):
+        kernels.draw_reference(law.log_sums, law.log_sizes, law.log_odds, centre, perm, rng)
+        counts[places[tuple(perm)]] += 1
+    # Chi-square with 23 degrees of freedom exceeds 58 once in 10,000.
+    assert ((counts - num * p) ** 2 / (num * p)).sum() < 58
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_gains_of_swaps_are_differences_of_values(rng, symmetric):
+    form = random_form(rng, 6, symmetric=symmetric)
+    assert form.symmetric == symmetric
+    perm, P = rng.permutation(6), np.empty((6, 6))
+    kernels.place(form.B, perm, P)
+    before = kernels.value_of(form.A, form.B, form.C, perm)
+    assert before == pytest.approx(float(form.values(perm)))
+    for i, j in itertools.permutations(range(6), 2):
+        swapped = perm.copy()
+        swapped[[i, j]] = perm[[j, i]]
+        gain = kernels.swap_gain(form.A, P, form.C, perm, symmetric, i, j)
+        assert gain == pytest.approx(float(form.values(swapped)) - before)
+
+
+def test_sweeps_with_jumps_keep_the_posterior():
+    # The modes are no symmetries: the balance must not depend on that.
+    rng = np.random.default_rng(3)
+    form = random_form(rng, 4)
+    perms = permutations(4)
+    p = np.exp(form.values(perms))
+    p /= p.sum()
+    modes = perms[[0, 7, 16]]
+    law = Reference.around(modes[0], np.array([1.0, 0.5, 0.0, 0.0]))
+    ensemble = Ensemble(form, law, modes, None, rng)
+    for sweeps in (50, 100):
+        ensemble.adapt(sweeps, Stop())
+    found = ensemble.run(8000, Stop())
+    places = {tuple(one): k for k, one in enumerate(perms)}
+    states = np.array([places[tuple(perm)] for perm in found.kept])
+    batches = np.stack([np.bincount(part, minlength=24) for part in np.split(states, 20)]) / 400
+    error = batches.std(axis=0, ddof=1) / np.sqrt(20)
+    z = (batches.mean(axis=0) - p) / np.maximum(error, 1e-3)
+    # Student's t with 19 degrees of freedom: 24 of them exceed 5 once in 500 times.
+    assert np.abs(z).max() < 5
+    assert ensemble.num_jumps > 100
+    marginals = np.zeros((4, 4))
+    for perm, weight in zip(perms, p, strict=True):
+        marginals[np.arange(4), perm] += weight
+    np.testing.assert_allclose(found.counts / found.counts[0].sum(), marginals, atol=0.04)
+
+
+def test_acceptance_ratios_add_up_to_the_evidence():
+    # Normal variates: f = -x^2 / 2 after g = 0, on a line of unit density between -5 and 5.
+    rng = np.random.default_rng(0)
+    betas = np.array([0.0, 0.1, 0.4, 1.0])
+    x = rng.uniform(-5, 5, size=(4000, 1))
+    others = []
+    for beta in betas[1:]:
+        draws = rng.normal(scale=beta**-0.5, size=40_000)
+        others.append(draws[np.abs(draws) < 5][:4000, None])
+    trace = -0.5 * np.concatenate([x, *others], axis=1) ** 2
+    found = log_evidence(betas, trace, np.ones(4000, bool), math.log(10.0), 20)
+    assert abs(found.value - math.log(math.sqrt(2 * math.pi))) < 4 * found.error
+    assert 0.003 < found.error < 0.1
+
+
+def test_symmetries_complete_the_modes(rng):
+    square = Quadratic(cycle(7), cycle(7), np.zeros((7, 7)))
+    allowed = np.ones((7, 7), bool)
+    turned, mirrored = np.roll(np.arange(7), 1), np.arange(7)[::-1]
+    modes = orbit(square, allowed, np.stack([np.arange(7), turned, mirrored]))
+    assert len(modes) == len(np.unique(modes, axis=0)) == 14
+    np.testing.assert_allclose(square.values(modes), 14.0)
+    assert len(find_modes(square, allowed, rng).perms) == 14
+
+
+def masked(rng, n):
+    mask = rng.random((n, n)) < 0.6
+    mask[np.arange(n), rng.permutation(n)] = True
+    return mask
+
+
+def cases():
+    rng = np.random.default_rng(5)
+    normal = rng.normal
+    yield "directed", pv.models.GraphMatching(*normal(size=(2, 6, 6)), 0.4, normal(size=(6, 6)))
+    yield "cycle", pv.models.GraphMatching(cycle(7), cycle(7), 1.0)
+    yield "mask", pv.models.GraphMatching(*normal(size=(2, 6, 6)), 0.4, mask=masked(rng, 6))
+    wide = normal(size=(4, 4)), normal(size=(6, 6))
+    yield "surplus", pv.models.GraphMatching(*wide, 0.4, prior_scores=normal(size=(4, 6)))
+    yield "known", pv.models.GraphMatching(*normal(size=(2, 7, 7)), 0.3, known={0: 2, 5: 1})
+    alone = {"row_unmatched": normal(size=4), "col_unmatched": normal(size=3)}
+    few = normal(size=(4, 4)), normal(size=(3, 3)), 0.6, normal(size=(4, 3))
+    yield "partial", pv.models.GraphMatching(*few, **alone)
+
+
+@pytest.mark.float32
+@pytest.mark.parametrize(("name", "model"), list(cases()))
+def test_it_agrees_with_enumeration(name, model):
+    exact = pv.fit(model, "exact")
+    found = fit(model, seed=1)
+    both = (exact.marginals, exact.p_unmatched_rows), (found.marginals, found.p_unmatched_rows)
+    error = sum(
+        0.5 * np.abs(a - b).reshape(len(a), -1).sum(axis=1) for a, b in zip(*both, strict=True)
+    )
+    assert error.mean() < 0.015
+    # Errors are stated, so four of them are a bound; enumeration is in single precision here.
+    tolerance = 4 * found.log_evidence_se + 1e-4
+    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=tolerance)
+    assert found.log_evidence_se < 0.1
+    assert found.log_evidence_kind == "estimate"
+    assert found.diagnostics.verdict == "trust"
+    best = float(exact.log_prob(exact.mode))
+    assert float(exact.log_prob(found.mode)) == pytest.approx(best, abs=1e-4)
+    if name == "mask":
+        assert not found.marginals[~np.asarray(model.mask)].any()
+
+
+def test_all_modes_of_symmetric_graphs_are_weighed():
+    W = np.random.default_rng(0).normal(size=(7, 7))
+    G = np.kron(np.eye(2), W + W.T)
+    found = fit(pv.models.GraphMatching(G, G), method="auto")
+    assert found.method == "quadratic"
+    assert found.diagnostics.verdict == "trust"
+    assert found.diagnostics.extras["num_modes"] == 2
+    # Each node is itself in either copy.
+    wanted = np.kron(np.full((2, 2), 0.5), np.eye(7))
+    assert 0.5 * np.abs(found.marginals - wanted).sum(axis=1).max() < 0.05
+
+
+def test_a_planted_matching_is_found_and_certain():
+    rng = np.random.default_rng(2)
+    A = np.triu(rng.random((40, 40)) < 0.4, 1).astype(float)
+    B = np.abs(A - np.triu(rng.random((40, 40)) < 0.05, 1))
+    truth = rng.permutation(40)
+    model = pv.models.GraphMatching((B + B.T)[np.ix_(truth, truth)], A + A.T, 0.5)
+    found = fit(model, method="auto")
+    assert found.method == "quadratic"
+    np.testing.assert_array_equal(found.mode, truth)
+    assert found.diagnostics.verdict == "trust"
+    assert found.marginals[np.arange(40), truth].mean() > 0.9
+    assert found.log_evidence >= float(model.log_density_of(truth)) - 4 * found.log_evidence_se
+
+
+def test_ctrl_c_gives_what_is_known(rng):
+    model = pv.models.GraphMatching(*rng.normal(size=(2, 9, 9)), 0.2)
+    square, allowed, copies = square_form(prepare(model))
+    modes = find_modes(square, allowed, rng).perms
+    form = with_penalties(square, allowed, copies, (9, 9), modes[0])
+
+    class After(Stop):
+        def __call__(self, steps):
+            self.asked = super().__call__(steps) or self.done > self.last
+            return self.asked
+
+    for last in (0, 300_000):
+        stop = After()
+        stop.last = last
+        found = sample(form, modes, QuadraticOptions(), np.random.default_rng(0), stop)
+        assert not found.finished
+        np.testing.assert_allclose(found.marginals.sum(axis=0), 1.0)
+        np.testing.assert_allclose(found.marginals.sum(axis=1), 1.0)
+        assert np.isinf(found.evidence.error) == (last == 0)
+
+
+def test_the_same_seed_gives_the_same_answer(rng):
+    model = pv.models.GraphMatching(*rng.normal(size=(2, 10, 10)), 0.3)
+    one, two = (fit(model, seed=7, num_steps=200_000) for _ in range(2))
+    np.testing.assert_array_equal(one.marginals, two.marginals)
+    assert one.log_evidence == two.log_evidence
+
+
+def test_auto_takes_it_where_exact_is_too_slow(rng):
+    large, small = (pv.models.GraphMatching(*rng.normal(size=(2, n, n))) for n in (14, 5))
+    assert choose(prepare(large)).name == "quadratic"
+    assert choose(prepare(small)).name == "exact"
+
+
+def test_models_without_a_quadratic_form_are_refused(rng):
+    with pytest.raises(ValueError, match="must have a quadratic form for method 'quadratic', got"):
+        fit(lambda X: X.sum(), n=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tolerance": 0.0}, "tolerance must be a positive number, got 0"),
+        ({"num_ensembles": 1}, "num_ensembles must be an integer of at least 2, got 1"),
+        ({"num_draws": 2.5}, "num_draws must be an integer, got 2.5"),
+        ({"num_steps": 0}, "num_steps must be an integer of at least 1, got 0"),
+    ],
+)
+def test_bad_options_get_one_sentence(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        QuadraticOptions(**options)
