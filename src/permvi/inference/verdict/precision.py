@@ -2,9 +2,9 @@
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 
+from permvi._jax import jnp
 from permvi.posterior import Posterior
 from permvi.posterior.diagnostics import Judgement, worst_first
 from permvi.problem.evaluation import log_densities, rounding_error
