@@ -11,6 +11,7 @@ from scipy.stats import chi2, kstest
 from typer.testing import CliRunner
 
 import permvi as pv
+from benchmarks import model_check
 from permvi import cli
 from permvi.models import _dynamics_arguments, _predictive
 from permvi.models.graphs import _shared_edges
@@ -248,3 +249,14 @@ def test_the_check_is_saved_and_shown(rng, tmp_path):
     as_json = json.loads(CliRunner().invoke(cli.app, ["match", *files, "--json"]).output)
     assert as_json["verdict"] == "trust"
     assert as_json["model"]["verdict"] == "does not fit"
+
+
+@pytest.mark.parametrize("kind", model_check.KINDS)
+def test_the_benchmark_of_the_check_runs(kind):
+    size = {"points": (5, 2, 0.1), "graphs": (5, 0.1), "rankings": (4, 5), "dynamics": (4, 50)}[
+        kind
+    ]
+    for fault in model_check.KINDS[kind][2]:
+        row = model_check.measure(kind, size, fault, 1)
+        assert 0 <= row["does_not_fit"] + row["no_check"] <= 1
+        assert row["wrong"] == (fault or "nothing")
