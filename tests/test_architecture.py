@@ -135,7 +135,7 @@ def test_every_method_has_one_room():
 def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
     assert len(files) <= 290
-    # The engines for linear tables of any size and for quadratic models came after the first 39,000.
+    # The engines for linear tables of any size and for graphs came after the first 39,000.
     assert sum(len(path.read_text().splitlines()) for path in files) <= 44_000
 
 
