@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import permvi as pv
+from benchmarks import graphs
 from permvi.inference.auto import choose
 from permvi.inference.interruptible import Stop
 from permvi.inference.map import Quadratic
@@ -222,6 +223,13 @@ def test_ctrl_c_gives_what_is_known(rng):
         np.testing.assert_allclose(found.marginals.sum(axis=0), 1.0)
         np.testing.assert_allclose(found.marginals.sum(axis=1), 1.0)
         assert np.isinf(found.evidence.error) == (last == 0)
+
+
+def test_the_benchmark_of_graphs_has_a_cell_for_each_column():
+    cells = dict(zip(graphs.HEADER, graphs.row(graphs.random_graphs(6, 0.5, 0.05, 0)), strict=True))
+    assert float(cells["error"]) < 0.02
+    assert float(cells["mode - FAQ"]) >= 0
+    assert abs(float(cells["difference"])) < 4 * float(cells["se"]) + 1e-3
 
 
 def test_the_same_seed_gives_the_same_answer(rng):

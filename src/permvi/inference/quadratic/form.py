@@ -18,7 +18,7 @@ from permvi.problem.prepare import Prepared
 from permvi.problem.unmatched import complete, grounded
 
 # The penalty of a forbidden pair in nats, beyond the largest gain that it could bring.
-_PENALTY = 10.0
+_PENALTY = 1.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
