@@ -135,8 +135,9 @@ def test_every_method_has_one_room():
 def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
     assert len(files) <= 290
-    # The engine for linear tables of any size, and lists of pairs, came after the first 39,000.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 42_500
+    # After the first 39,000 came the engine for linear tables of any size, lists of pairs, and the
+    # kernel for NumPyro models.
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 43_500
 
 
 def test_the_public_names_load_and_no_others():
