@@ -45,7 +45,7 @@ def audited_draws(
         found = diagnose(row_labels=labels, advice=advice, bias_by_row=by_row, **signals)
     else:
         found = diagnose(row_labels=labels, advice=advice, **signals)
-        beyond = np.maximum(by_row - _noise(posterior.marginals, len(draws)), 0.0)
+        beyond = np.maximum(by_row - noise(posterior.marginals, len(draws)), 0.0)
         found = _warned(found, beyond, labels, advice)
     return dataclasses.replace(
         posterior,
@@ -99,7 +99,7 @@ def _bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.nd
     )
 
 
-def _noise(p: np.ndarray, num_draws: int) -> np.ndarray:
+def noise(p: np.ndarray, num_draws: int) -> np.ndarray:
     r"""Return the mean total variation (..., n) between p and the frequencies of its draws.
 
     :math:`\sum_j \sqrt{p_j (1 - p_j) / (2 \pi N)}`.
@@ -111,7 +111,7 @@ def beyond_noise(a: np.ndarray, b: np.ndarray, num_draws: int) -> np.ndarray:
     """Return the total variation (..., n) of frequencies of two sets of draws beyond chance."""
     unmatched = [np.clip(1.0 - part.sum(axis=-1), 0.0, 1.0) for part in (a, b)]
     distance = metrics.total_variation_per_row(a, b, *unmatched)
-    return np.maximum(distance - np.sqrt(2) * _noise((a + b) / 2, num_draws), 0.0)
+    return np.maximum(distance - np.sqrt(2) * noise((a + b) / 2, num_draws), 0.0)
 
 
 def _warned(
