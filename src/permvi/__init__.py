@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from permvi._fit import FitWarning as FitWarning
     from permvi._fit import fit as fit
     from permvi._fit import fit_many as fit_many
+    from permvi.inference.gibbs import PermutationGibbs as PermutationGibbs
     from permvi.inference.guides import AutoPermutation as AutoPermutation
     from permvi.inference.registry import methods as methods
     from permvi.posterior import Posterior as Posterior
@@ -45,6 +46,7 @@ _SUBMODULES = (
 _HOMES = {
     "AutoPermutation": "permvi.inference.guides",
     "FitWarning": "permvi._fit",
+    "PermutationGibbs": "permvi.inference.gibbs",
     "Posterior": "permvi.posterior",
     "compare": "permvi._compare",
     "fit": "permvi._fit",

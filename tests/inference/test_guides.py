@@ -15,6 +15,8 @@ from permvi.distributions import (
     StickBreaking,
 )
 from permvi.inference.guides import AutoPermutation
+from permvi.inference.verdict.pareto import smooth
+from permvi.permutations import enumerate_permutations
 
 
 def shifted_points(y, c):
@@ -118,3 +120,78 @@ def test_refusals():
         handlers.seed(AutoPermutation(lambda: numpyro.sample("z", dist.Normal())), key)()
     with pytest.raises(ValueError, match="sample_posterior needs a fitted guide"):
         AutoPermutation(match).sample_posterior(key, {})
+
+
+def two_points(y, c):
+    """A shift and a permutation of three points on a line, which noise makes uncertain."""
+    shift = numpyro.sample("shift", dist.Normal(0.0, 1.0))
+    X = numpyro.sample("X", PermutationPrior(3))
+    numpyro.sample("y", dist.Normal(X @ c + shift, 0.45).to_event(1), obs=y)
+
+
+def exact_shift(y, c):
+    """The posterior mean and sd of the shift, and the marginals, by enumeration and quadrature."""
+    grid = np.linspace(-5, 5, 2001)
+    perms = enumerate_permutations(3)
+    log_p = -0.5 * grid[:, None] ** 2 - 0.5 * (
+        ((y - c[perms])[None] - grid[:, None, None]) ** 2 / 0.45**2
+    ).sum(-1)
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    mean = p.sum(1) @ grid
+    marginals = np.tensordot(p.sum(0), np.eye(3)[perms], axes=1)
+    return mean, np.sqrt(p.sum(1) @ (grid - mean) ** 2), marginals
+
+
+def test_corrected_draws_follow_the_model_and_the_verdict_tells():
+    c = np.array([-1.0, 0.0, 1.5])
+    y = np.array([0.4, -0.9, 1.4])
+    mean, sd, marginals = exact_shift(y, c)
+    guide = AutoPermutation(two_points)
+    data = jnp.asarray(y), jnp.asarray(c)
+    params = fit(two_points, guide, *data).params
+    key = jax.random.key(3)
+    draws = guide.sample_posterior(key, params, *data, sample_shape=(4000,), corrected=True)
+    assert draws["X"].shape == (4000, 3)
+    # Weights and resampling leave at least a fifth of 16,000 draws' worth of independent ones.
+    error = 5 / np.sqrt(16_000 / 5 / 4)
+    assert abs(float(draws["shift"].mean()) - mean) < error * sd
+    found = np.asarray(jax.nn.one_hot(draws["X"], 3).mean(0))
+    assert (np.abs(found - marginals) < error * np.sqrt(marginals * (1 - marginals)) + 0.01).all()
+    judged = guide.diagnose(key, params, *data, num_samples=500)
+    assert judged.k_hat is not None
+    assert judged.k_hat < 0.7
+    plain = guide.sample_posterior(key, params, *data, sample_shape=(4000,))
+    distance = 0.5 * np.abs(jax.nn.one_hot(plain["X"], 3).mean(0) - marginals).sum(1)
+    np.testing.assert_allclose(judged.disagreement_by_row, distance, atol=0.06)
+    # The same guide in the wrong place is far from the chains.
+    wrong = {**params, "shift_auto_loc": params["shift_auto_loc"] + 1.0}
+    assert guide.diagnose(key, wrong, *data, num_samples=500).verdict == "do not trust"
+
+
+def test_draws_of_many_items_are_not_corrected():
+    guide = AutoPermutation(many)
+    svi = SVI(many, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
+    params = svi.get_params(svi.init(jax.random.key(0)))
+    with pytest.raises(ValueError, match=r"corrected draws need known .*got unknown"):
+        guide.sample_posterior(jax.random.key(0), params, sample_shape=(5,), corrected=True)
+
+
+def many():
+    numpyro.sample("X", PermutationPrior(9))
+
+
+def test_smoothed_weights_recover_the_tail_of_a_pareto():
+    rng = np.random.default_rng(0)
+    for shape in (0.2, 0.5, 0.9):
+        # The tail of exp(shape * exponential) is a generalised Pareto distribution of this shape.
+        log_w = shape * rng.exponential(size=100_000)
+        smoothed, k_hat = smooth(log_w)
+        # The standard error of the shape from m values in the tail is about (1 + k) / sqrt(m).
+        assert abs(k_hat - shape) < 4 * (1 + shape) / np.sqrt(3 * np.sqrt(len(log_w)))
+        np.testing.assert_allclose(np.exp(smoothed).sum(), 1.0)
+        exact = log_w - np.logaddexp.reduce(log_w)
+        assert smoothed.max() <= exact.max() + 0.5
+    smoothed, k_hat = smooth(np.zeros(100))
+    assert k_hat == -np.inf
+    np.testing.assert_allclose(np.exp(smoothed), 0.01)

@@ -6,6 +6,7 @@ algorithms handle doubly-stochastic sites like any other constrained site.
 
 from permvi.distributions.concrete import Concrete as Concrete
 from permvi.distributions.mallows import Mallows as Mallows
+from permvi.distributions.permutation import Permutation as Permutation
 from permvi.distributions.plackett_luce import PlackettLuce as PlackettLuce
 from permvi.distributions.rounding import ROUNDING_SCALE_BOUNDS as ROUNDING_SCALE_BOUNDS
 from permvi.distributions.rounding import Rounding as Rounding

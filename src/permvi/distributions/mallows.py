@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
@@ -70,7 +71,8 @@ class Mallows(Distribution):
         centre = _checks.integer("centre", centre)
         if centre.ndim < 1 or centre.shape[-1] < 1:
             raise ValueError(f"centre must have shape (..., n), got shape {centre.shape}.")
-        if _checks.is_concrete(centre) and not bool(permutations.is_permutation(centre).all()):
+        # On the host: JAX would trace even this if a model builds the distribution inside jit.
+        if _checks.is_concrete(centre) and not _are_permutations(np.asarray(centre)):
             raise ValueError("centre must hold each of 0 to n-1 once, got something else.")
         self.distance = one_of("distance", distance, DISTANCES)
         theta = _dispersion(theta)
@@ -106,9 +108,13 @@ class Mallows(Distribution):
         return permutations.compose(centre, around.reshape(*shape, n).astype(centre.dtype))
 
 
+def _are_permutations(array: np.ndarray) -> bool:
+    return bool((np.sort(array, axis=-1) == np.arange(array.shape[-1])).all())
+
+
 def _dispersion(theta: ArrayLike) -> jax.Array:
     array = jnp.asarray(theta)
     array = array.astype(jnp.result_type(array, float))
-    if _checks.is_concrete(array) and not bool(((array >= 0) & jnp.isfinite(array)).all()):
+    if _checks.is_concrete(array) and not ((np.asarray(array) >= 0) & np.isfinite(array)).all():
         raise ValueError(f"theta must be finite and at least 0, got {theta!r:.60}.")
     return array

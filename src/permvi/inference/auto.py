@@ -24,10 +24,10 @@ def choose(prepared: Prepared) -> Choice:
     """Choose the method for a model.
 
     The first that applies: "linear" if the model lists its candidate pairs; "exact" if it takes
-    seconds; the model's own ``auto_method``; "linear" for linear scores; "quadratic" for quadratic
-    forms; "rounding" for other latents; "sequential" up to 64 items; "rounding"; or "mcmc" if the
-    density is not known between permutations or items may stay unmatched. Raise ``ValueError`` if
-    no method supports the model.
+    seconds; the model's own ``auto_method``; "linear" for scores that are linear, if need be given
+    one scalar latent; "quadratic" for quadratic forms; "rounding" for other latents; "sequential"
+    up to 64 items; "rounding"; or "mcmc" if the density is not known between permutations or items
+    may stay unmatched. Raise ``ValueError`` if no method supports the model.
     """
     if prepared.listed is not None:
         return Choice("linear", {})

@@ -1,5 +1,6 @@
 """A NumPyro guide for models that have permutation-valued sites among other latent variables."""
 
+import math
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,8 +14,14 @@ from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoNormal
 
 from permvi import _checks, assignment
 from permvi.distributions import VertexPrior, birkhoff
+from permvi.inference.verdict.guides import Weighted, judge_guide, weigh
 from permvi.inference.vi.families import FAMILIES, Family
 from permvi.inference.vi.options import VIOptions
+from permvi.posterior import Diagnostics
+from permvi.posterior.diagnostics import K_HAT_NOTE
+
+# Draws that are weighed, at least.
+_NUM_WEIGHTED = 4000
 
 
 class AutoPermutation(AutoGuide):
@@ -83,13 +90,75 @@ class AutoPermutation(AutoGuide):
         params: dict[str, jax.Array],
         *args: Any,
         sample_shape: tuple[int, ...] = (),
+        corrected: bool = False,
         **kwargs: Any,
     ) -> dict[str, jax.Array]:
         """Draw all latents: integers (..., n) for permutation sites, values for the others.
 
-        ``params`` are those of ``SVI.get_params`` or ``SVI.run``; ``args`` and ``kwargs`` are
-        arguments of the model. Draws have ``sample_shape`` in front.
+        Args:
+            rng_key: A JAX random key.
+            params: Those of ``SVI.get_params`` or ``SVI.run``.
+            *args: Arguments of the model.
+            sample_shape: The shape in front of the draws.
+            corrected: Whether to resample draws by Pareto-smoothed importance weights, which takes
+                the bias of the guide away.
+            **kwargs: Keyword arguments of the model.
+
+        Raises:
+            ValueError: The guide was never run, or its draws cannot be corrected: their k-hat is
+                above 0.7, or there are so many permutations that their probabilities are unknown.
         """
+        if not corrected:
+            return self._draw(rng_key, params, args, kwargs, sample_shape)
+        draw_key, choice_key = jax.random.split(rng_key)
+        num = max(_NUM_WEIGHTED, 4 * math.prod(sample_shape))
+        draws = self._draw(draw_key, params, args, kwargs, (num,))
+        weighted = self._weigh(params, draws, args, kwargs)
+        if weighted is None or weighted.k_hat > K_HAT_NOTE:
+            found = "unknown probabilities" if weighted is None else f"k-hat {weighted.k_hat:.2f}"
+            raise ValueError(
+                f"corrected draws need known probabilities and a k-hat of at most {K_HAT_NOTE}, "
+                f"got {found}; use PermutationGibbs."
+            )
+        chosen = jax.random.categorical(choice_key, weighted.log_weights, shape=sample_shape)
+        return {name: value[chosen] for name, value in draws.items()}
+
+    def diagnose(
+        self,
+        rng_key: jax.Array,
+        params: dict[str, jax.Array],
+        *args: Any,
+        num_samples: int = 1000,
+        **kwargs: Any,
+    ) -> Diagnostics:
+        """Return the verdict on a fit.
+
+        Draws of the guide are compared with chains of `PermutationGibbs` that do not know the
+        guide: the marginals of permutations and the means of other latents have to agree. The
+        importance weights of the draws give k-hat and the effective sample size per draw.
+
+        Args:
+            rng_key: A JAX random key.
+            params: Those of ``SVI.get_params`` or ``SVI.run``.
+            *args: Arguments of the model.
+            num_samples: Draws of each of four chains.
+            **kwargs: Keyword arguments of the model.
+        """
+        draw_key, chain_key = jax.random.split(rng_key)
+        draws = self._draw(draw_key, params, args, kwargs, (_NUM_WEIGHTED,))
+        weighted = self._weigh(params, draws, args, kwargs)
+        return judge_guide(
+            self.model, draws, weighted, self._permutations(), chain_key, num_samples, args, kwargs
+        )
+
+    def _draw(
+        self,
+        rng_key: jax.Array,
+        params: dict[str, jax.Array],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        sample_shape: tuple[int, ...],
+    ) -> dict[str, jax.Array]:
         if self._parts is None:
             raise ValueError("sample_posterior needs a fitted guide, got one that was never run.")
         result: dict[str, jax.Array] = {}
@@ -97,6 +166,22 @@ class AutoPermutation(AutoGuide):
             draws = part.sample_posterior(key, params, *args, sample_shape=sample_shape, **kwargs)
             result.update(draws)
         return result
+
+    def _permutations(self) -> set[str]:
+        """Return the names of the permutation sites of a guide that was run."""
+        return {name for name, _ in next(iter(self._parts or ()))._sites()}
+
+    def _weigh(
+        self,
+        params: dict[str, jax.Array],
+        draws: dict[str, jax.Array],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Weighted | None:
+        others = list(self._parts or ())[1:]
+        guide_of_others = others[0] if others else None
+        names = self._permutations()
+        return weigh(self.model, guide_of_others, params, draws, names, args, kwargs)
 
     def _compose(self, *args: Any, **kwargs: Any) -> AutoGuideList:
         """Find the permutation sites and compose the guides of both kinds of sites."""

@@ -112,6 +112,7 @@ class Method:
         (n, m), latents = problem.shape, ", ".join(map(repr, problem.latents))
         see = "pv.methods() lists the methods that support"
         masked, partial = problem.mask is not None, f"a partial matching problem; {see} those"
+        not_linear = problem.scores is None and not prepared.is_linear_given_latents
         others, model = f"{latents}; try method='rounding'", f"a {type(prepared.model).__name__}"
         refusals = (
             (masked and not info.masks, "have no mask", f"one; {see} masks"),
@@ -119,7 +120,7 @@ class Method:
             (latents and not self.latents, "have no other latents", others),
             (problem.num_sites > 1 and not self.sites, "have one site", problem.num_sites),
             (n != m and self.square, "have as many items as labels", f"{n} and {m}"),
-            (problem.scores is None and self.linear, "be linear", f"{model} without scores"),
+            (not_linear and self.linear, "be linear", f"{model} without scores"),
         )
         for refused, expected, got in refusals:
             if refused:

@@ -119,6 +119,11 @@ class Prepared:
         """Names of rows and columns."""
         return getattr(self.model, "labels", None) or NO_LABELS
 
+    @property
+    def is_linear_given_latents(self) -> bool:
+        """Whether the model has other latents and gives scores for each value of them."""
+        return bool(self.problem.latents) and hasattr(self.model, "pair_scores")
+
     @cached_property
     def linear(self) -> Linear | None:
         """The whole problem, known pairs included, or None if it is listed or not linear."""

@@ -48,7 +48,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
             raise ValueError(refused)
         name, prior = next(iter(latents.items()))
         rng = np.random.default_rng(context.seed)
-        if hasattr(prepared.model, "pair_scores"):
+        if prepared.is_linear_given_latents:
             return _mixture_of_laws(prepared, name, prior, rng, max_size)
         return _mixture_of_tables(prepared, name, prior, rng)
     if prepared.linear is not None:
@@ -73,7 +73,7 @@ def affordable(prepared: Prepared) -> bool:
     if latents and quadrature.refusal(latents) is not None:
         return False
     linear = prepared.linear
-    if latents and hasattr(prepared.model, "pair_scores"):
+    if prepared.is_linear_given_latents:
         linear = prepared.linear_with(
             np.zeros(Layout(prepared.model.num_sites, *prepared.model.shape).table_shape)
         )
@@ -150,7 +150,8 @@ def _mixture_of_laws(
         scores = prepared.model.pair_scores(np.float64(value))
         return ExactLaw(**prepared.linear_with(scores).arguments(), max_size=max_size)
 
-    grid = quadrature.integrate(prior, lambda value: law_given(value).result.log_evidence)
+    axis = quadrature.Axis(prior)
+    grid = quadrature.integrate(axis, lambda value: law_given(value).result.log_evidence)
     laws = [law_given(value) for value in grid.values.tolist()]
     counts = rng.multinomial(_NUM_DRAWS, grid.posterior)
     latents = {name: grid.latent(np.repeat(np.arange(len(laws)), counts), rng)}
@@ -192,7 +193,7 @@ def _mixture_of_tables(
         return log_densities(problem, perms, **{name: np.asarray(value)})
 
     grid = quadrature.integrate(
-        prior, lambda value: float(np.logaddexp.reduce(values_given(value)))
+        quadrature.Axis(prior), lambda value: float(np.logaddexp.reduce(values_given(value)))
     )
     total = np.full(len(perms), -np.inf)
     for value, log_weight in zip(grid.values.tolist(), grid.log_weights, strict=True):

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from permvi.inference.exact.quadrature import refusal
 from permvi.inference.interruptible import Stop, interruptible
 from permvi.inference.linear import LinearOptions, LinearResult, solve_linear
+from permvi.inference.linear.latent import integrated
 from permvi.inference.linear.law import LinearLaw
 from permvi.inference.method import Context, Method, MethodInfo, option_names, restore_marginals
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
@@ -21,10 +23,14 @@ from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps (num_steps) or chains (num_chains)"
 _MANY_UNDONE = 0.05
+# The error of one of several values of a latent, relative to the error of their average.
+_LOOSER = 1.5
 
 
 def suits(prepared: Prepared) -> bool:
-    """Return whether a model is linear."""
+    """Return whether a model is linear, or is so given one scalar latent."""
+    if prepared.is_linear_given_latents:
+        return refusal(prepared.problem.latents) is None
     return prepared.problem.scores is not None
 
 
@@ -32,8 +38,11 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     """Solve one problem; options are those of `LinearOptions`.
 
     Ctrl-C ends the chains early and gives what is known by then, with the verdict "do not trust".
-    A second one, or one before anything is known, raises ``KeyboardInterrupt`` as usual.
+    A second one, or one before anything is known, raises ``KeyboardInterrupt`` as usual. One scalar
+    latent variable is integrated out.
     """
+    if prepared.problem.latents:
+        return _integrated(prepared, context)
     problem, candidates = prepared.problem, prepared.candidates
     options, stop = LinearOptions(**context.options), Stop()
     result = interruptible(
@@ -57,6 +66,21 @@ def _law(prepared: Prepared, result: LinearResult) -> DrawsLaw:
     if not evidence or linear is None:
         return DrawsLaw(draws)
     return LinearLaw(draws, evidence["log_evidence"], **linear.arguments())
+
+
+def _integrated(prepared: Prepared, context: Context) -> Posterior:
+    """Solve a problem with one scalar latent at several values of it."""
+    refused = refusal(prepared.problem.latents, "linear")
+    if refused is not None:
+        raise ValueError(refused)
+    options = LinearOptions(**context.options)
+    # Several values share the posterior, so that each of them may have a larger error.
+    loose = {**context.options, "tolerance": _LOOSER * options.tolerance}
+
+    def solve(given: Prepared, seed: int) -> Posterior:
+        return run(given, context._replace(options=loose, seed=seed))
+
+    return integrated(prepared, solve, options.num_draws, context.seed, _ADVICE)
 
 
 def _evidence(constant: float, result: LinearResult) -> dict[str, Any]:
@@ -146,7 +170,7 @@ METHODS = {
     "linear": Method(
         MethodInfo(
             name="linear",
-            needs="linear scores",
+            needs="linear scores, also given one scalar latent",
             gives="marginals and draws, exact where possible; log evidence with its error",
             masks=True,
             partial=True,
@@ -155,6 +179,7 @@ METHODS = {
         ),
         options=option_names(LinearOptions),
         run=run,
+        latents=True,
         linear=True,
         lists=True,
     ),

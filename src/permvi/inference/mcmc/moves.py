@@ -67,16 +67,31 @@ class MatchingSpace:
         mask = True if problem.mask is None else jnp.asarray(problem.mask)
         rows = jnp.broadcast_to(problem.unmatched.rows, (S, n))
         cols = jnp.broadcast_to(problem.unmatched.cols, (S, m))
-        pairs = jnp.broadcast_to(mask, (S, n, m))
-        allowed = jnp.concatenate([pairs, (rows > -jnp.inf)[..., None]], axis=-1)
+        weights = UnmatchedWeights(rows, cols) if problem.is_partial else None
+        return cls._of(jnp.broadcast_to(mask, (S, n, m)), rows > -jnp.inf, cols > -jnp.inf, weights)
+
+    @classmethod
+    def of_permutations(cls, mask: jax.Array) -> Self:
+        """Return the space of the permutations that a mask (S, n, n) allows."""
+        nothing = jnp.zeros(mask.shape[:-1], bool)
+        return cls._of(mask, nothing, nothing, None)
+
+    @classmethod
+    def _of(
+        cls, pairs: jax.Array, rows: jax.Array, cols: jax.Array, weights: UnmatchedWeights | None
+    ) -> Self:
+        """Build the tables from allowed pairs (S, n, m), and who may stay alone."""
+        m = pairs.shape[-1]
+        allowed = jnp.concatenate([pairs, rows[..., None]], axis=-1)
         order = jnp.argsort(~allowed, axis=-1, stable=True)
+        last = jnp.ones((*cols.shape[:-1], 1), bool)
         return cls(
             allowed=allowed,
             columns=jnp.where(order < m, order, -1),
             places=jnp.argsort(order, axis=-1),
             counts=allowed.sum(axis=-1),
-            may_be_free=jnp.concatenate([cols > -jnp.inf, jnp.ones((S, 1), bool)], axis=-1),
-            unmatched=UnmatchedWeights(rows, cols) if problem.is_partial else None,
+            may_be_free=jnp.concatenate([cols, last], axis=-1),
+            unmatched=weights,
         )
 
     @property

@@ -54,7 +54,7 @@ def audited_draws(
     else:
         found = diagnose(row_labels=labels, advice=advice, **signals)
         by_row = _bias(prepared, posterior, coverage)
-        beyond = np.maximum(by_row - _noise(posterior.marginals, len(draws)), 0.0)
+        beyond = np.maximum(by_row - noise(posterior.marginals, len(draws)), 0.0)
         found = _warned(found, beyond, labels, advice)
     return dataclasses.replace(
         posterior,
@@ -99,7 +99,8 @@ def _known_bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) ->
     """Return the total variation (n,) or (S, n) to the posterior, None if nobody knows that."""
     if coverage.closed:
         return _bias(prepared, posterior, coverage)
-    if not linear.suits(prepared) or prepared.problem.table_mask.sum() > _MAX_PAIRS:
+    problem = prepared.problem
+    if problem.scores is None or problem.table_mask.sum() > _MAX_PAIRS:
         return None
     answer = linear.run(prepared, Context("linear", 0, {"tolerance": _TOLERANCE}, silent))
     if answer.diagnostics.verdict != "trust":
@@ -122,7 +123,7 @@ def _distance(posterior: Posterior, other: Posterior) -> np.ndarray:
     )
 
 
-def _noise(p: np.ndarray, num_draws: int) -> np.ndarray:
+def noise(p: np.ndarray, num_draws: int) -> np.ndarray:
     r"""Return the mean total variation (..., n) between p and the frequencies of its draws.
 
     :math:`\sum_j \sqrt{p_j (1 - p_j) / (2 \pi N)}`.
@@ -134,7 +135,7 @@ def beyond_noise(a: np.ndarray, b: np.ndarray, num_draws: int) -> np.ndarray:
     """Return the total variation (..., n) of frequencies of two sets of draws beyond chance."""
     unmatched = [np.clip(1.0 - part.sum(axis=-1), 0.0, 1.0) for part in (a, b)]
     distance = metrics.total_variation_per_row(a, b, *unmatched)
-    return np.maximum(distance - np.sqrt(2) * _noise((a + b) / 2, num_draws), 0.0)
+    return np.maximum(distance - np.sqrt(2) * noise((a + b) / 2, num_draws), 0.0)
 
 
 def _warned(
