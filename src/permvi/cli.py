@@ -9,12 +9,11 @@ import typer
 from typer.core import TyperGroup
 
 from permvi._cli import terminal
-from permvi._cli.ask import ask
 from permvi._cli.identify import identify
 from permvi._cli.match import match
 from permvi._cli.methods import methods
 from permvi._cli.rank import rank
-from permvi._cli.report import report
+from permvi._cli.saved import ask, report
 from permvi._cli.studies import bench, demo, reproduce
 from permvi._cli.track import track
 from permvi._version import __version__

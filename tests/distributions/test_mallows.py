@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from permvi import permutations
 from permvi.distributions import Mallows
-from permvi.distributions._mallows_normalizers import DISTANCES, log_normalizer
+from permvi.distributions._mallows import DISTANCES, log_normalizer
 
 THETAS = np.array([0.0, 0.1, 0.7, 3.0, 40.0])
 

@@ -11,7 +11,7 @@ from scipy import stats
 import permvi as pv
 from permvi import permutations
 from permvi.distributions import Mallows
-from permvi.distributions._mallows_normalizers import DISTANCES
+from permvi.distributions._mallows import DISTANCES
 from permvi.inference.mallows import draw_by_swaps, draw_exactly, fit_rankings, fit_theta
 from permvi.inference.mallows.method import MallowsLaw
 

@@ -1,17 +1,38 @@
 r"""The Concrete, or Gumbel-softmax, distribution (Maddison et al. 2017; Jang et al. 2017)."""
 
+import abc
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from numpyro.distributions import constraints
+from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
 from permvi import _checks
-from permvi.distributions._relaxed_categorical import RelaxedCategorical
 from permvi.transforms import simplex
 from permvi.transforms._arguments import vector
+
+
+class RelaxedCategorical(Distribution):
+    """A continuous vector (..., n) that stands for one of n categories."""
+
+    @property
+    @abc.abstractmethod
+    def category_log_probs(self) -> jax.Array:
+        """(..., n) log probabilities of the category that a draw stands for."""
+
+    @abc.abstractmethod
+    def sample_with_intermediates(
+        self, key: Any, sample_shape: tuple[int, ...] = ()
+    ) -> tuple[jax.Array, list[Any]]:
+        """Draw X with the intermediates that let `log_prob` avoid inverting it."""
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        return self.sample_with_intermediates(key, sample_shape)[0]
+
+    def rsample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        return self.sample(key, sample_shape)
 
 
 class Concrete(RelaxedCategorical):

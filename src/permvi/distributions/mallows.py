@@ -18,8 +18,7 @@ from numpyro.distributions.util import validate_sample
 
 from permvi import _checks, permutations
 from permvi._checks import one_of
-from permvi.distributions._mallows_normalizers import DISTANCES, log_normalizer
-from permvi.distributions._mallows_samplers import SAMPLERS
+from permvi.distributions._mallows import DISTANCES, SAMPLERS, log_normalizer
 
 Distance = Literal["footrule", "kendall", "cayley", "hamming"]
 

@@ -22,7 +22,7 @@ from numpyro.distributions.util import validate_sample
 
 from permvi import _checks
 from permvi._checks import positive_numbers
-from permvi.distributions._relaxed_categorical import RelaxedCategorical
+from permvi.distributions.concrete import RelaxedCategorical
 from permvi.transforms import simplex
 from permvi.transforms._arguments import vector
 

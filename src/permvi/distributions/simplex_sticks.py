@@ -20,7 +20,7 @@ from numpyro.distributions.util import validate_sample
 from permvi import _checks
 from permvi._checks import positive_numbers
 from permvi._numerics import log1mexp
-from permvi.distributions._relaxed_categorical import RelaxedCategorical
+from permvi.distributions.concrete import RelaxedCategorical
 from permvi.transforms import simplex, sticks
 from permvi.transforms._arguments import vector
 from permvi.transforms.sticks import Sticks

@@ -19,7 +19,7 @@ from scipy.spatial import KDTree
 
 from permvi._assignment.lists import INFEASIBLE, Pairs, solve_pairs
 from permvi.models import candidates
-from permvi.models.candidates import CandidatePairs, sorted_pairs
+from permvi.models.protocol import CandidatePairs, sorted_pairs
 
 # The number of pairs times exp(-gap).
 LOST = 1e-6

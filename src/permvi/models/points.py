@@ -11,9 +11,9 @@ from permvi import _checks
 from permvi._checks import one_of
 from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments, _predictive
-from permvi.models.candidates import CandidatePairs, sorted_pairs
 from permvi.models.labels import index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
+from permvi.models.protocol import CandidatePairs, sorted_pairs
 
 if TYPE_CHECKING:
     from permvi.models.neighbours import Geometry

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from permvi._jax import is_array, jax
+
+# Tables of more pairs than this are not made if a model gives a list of candidates.
+MAX_TABLE = 5_000_000
+# The largest list.
+MAX_PAIRS = 50_000_000
 
 
 @runtime_checkable
@@ -93,6 +98,30 @@ class Model(Protocol):
 
 
 _NAMES = ("labels",)
+
+
+class CandidatePairs(NamedTuple):
+    """The pairs that may be matched; others are impossible or negligible.
+
+    Attributes:
+        rows: (E,) the row of each pair, in increasing order.
+        cols: (E,) the column of each pair, in increasing order within a row.
+        scores: (E,) the log weight of each pair.
+        lost: A bound on what was left out, 0 if that is nothing; ``note`` says what it bounds.
+        note: What was left out, as a clause for the reasons of a verdict; None if that is nothing.
+    """
+
+    rows: np.ndarray
+    cols: np.ndarray
+    scores: np.ndarray
+    lost: float = 0.0
+    note: str | None = None
+
+
+def sorted_pairs(rows: np.ndarray, cols: np.ndarray, scores: np.ndarray) -> CandidatePairs:
+    """Sort pairs by row and then by column."""
+    order = np.lexsort((cols, rows))
+    return CandidatePairs(rows[order], cols[order], scores[order])
 
 
 def fingerprint(model: Any) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 
 from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments
-from permvi.models.candidates import CandidatePairs, sorted_pairs
 from permvi.models.labels import NO_LABELS, Labels
+from permvi.models.protocol import CandidatePairs, sorted_pairs
 
 
 @pytree(

@@ -11,9 +11,9 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 
 from permvi._assignment.duality import best_matching, reduce_by_prices, residual_graph
 from permvi.models import _arguments
-from permvi.models.candidates import MAX_TABLE
 from permvi.models.labels import distinct, index_names, is_frame
 from permvi.models.points import PointMatching
+from permvi.models.protocol import MAX_TABLE
 
 if TYPE_CHECKING:
     import pandas as pd

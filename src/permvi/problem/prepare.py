@@ -12,10 +12,9 @@ import numpy as np
 from permvi._assignment import masks
 from permvi._jax import is_pytree, jax, jnp, once_loaded, pytree_dataclass
 from permvi.models import _arguments
-from permvi.models.candidates import MAX_TABLE
 from permvi.models.labels import NO_LABELS, Labels
 from permvi.models.linear import gain_of_swap, sum_of_matched, sum_of_pairs
-from permvi.models.protocol import Model
+from permvi.models.protocol import MAX_TABLE, Model
 from permvi.problem.candidates import Candidates
 from permvi.problem.problem import Problem
 from permvi.problem.reduction import Reduction, remaining_mask

@@ -42,7 +42,7 @@ from permvi.distributions import (
     SimplexRounding,
     SimplexStickBreaking,
 )
-from permvi.distributions._relaxed_categorical import RelaxedCategorical
+from permvi.distributions.concrete import RelaxedCategorical
 from permvi.experiments.vae.settings import Settings
 from permvi.transforms import simplex
 

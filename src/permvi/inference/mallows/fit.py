@@ -28,7 +28,7 @@ from scipy.special import logsumexp
 from permvi import permutations
 from permvi._checks import one_of
 from permvi.distributions import Mallows
-from permvi.distributions._mallows_normalizers import DISTANCES, log_normalizer
+from permvi.distributions._mallows import DISTANCES, log_normalizer
 from permvi.distributions.mallows import Distance
 
 MAX_THETA = 50.0

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from permvi import assignment, permutations
 from permvi._checks import one_of, whole
 from permvi.distributions import Mallows
-from permvi.distributions._mallows_normalizers import DISTANCES, log_normalizer
+from permvi.distributions._mallows import DISTANCES, log_normalizer
 from permvi.distributions.mallows import Distance
 from permvi.inference.mallows import draw_by_swaps, draw_exactly, fit_theta
 from permvi.inference.map import solve_density
