@@ -312,9 +312,9 @@ class Posterior:
         """Test whether the model fits its data, given draws of this posterior.
 
         The verdict of the diagnostics speaks of the computation. This one speaks of the model:
-        "fits", "does not fit" or "no check", with reasons in words. A model that is right is called
-        a misfit with a probability of at most 5 %. The result is kept as ``model_check``, and is
-        saved and reported with the posterior.
+        "fits", "does not fit" or "no check", with reasons in words. The level of all tests together
+        is 2.5 %. The result is kept as ``model_check``, and is saved and reported with the
+        posterior.
 
         Args:
             model: The model that was fitted.
