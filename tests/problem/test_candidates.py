@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 import permvi as pv
 from permvi.inference import auto
 from permvi.inference.exact import solve_exact
-from permvi.models import candidates, neighbours
+from permvi.models import neighbours, protocol
 from permvi.posterior import marginals
 from permvi.problem import prepare as preparing
 from permvi.problem.prepare import prepare
@@ -170,7 +170,7 @@ def test_points_without_a_feasible_matching_are_refused(rng, small_limits):
 
 
 def test_too_many_pairs_are_refused(rng, small_limits, monkeypatch):
-    monkeypatch.setattr(candidates, "MAX_PAIRS", 10)
+    monkeypatch.setattr(protocol, "MAX_PAIRS", 10)
     model = pv.models.PointMatching(*spread(rng, 8, 8), scale=5.0)
     with pytest.raises(ValueError, match="points must have at most 10 pairs"):
         pv.fit(model)

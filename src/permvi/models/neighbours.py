@@ -18,7 +18,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from permvi._assignment.lists import INFEASIBLE, Pairs, solve_pairs
-from permvi.models import candidates
+from permvi.models import protocol
 from permvi.models.protocol import CandidatePairs, sorted_pairs
 
 # The number of pairs times exp(-gap).
@@ -176,9 +176,9 @@ def _pairs_above(
     total = sum(
         int(tree(0, rows).count_neighbors(tree(1, cols), radius)) for rows, cols, radius in groups
     )
-    if total > candidates.MAX_PAIRS:
+    if total > protocol.MAX_PAIRS:
         raise ValueError(
-            f"points must have at most {candidates.MAX_PAIRS:,} pairs that are near enough to "
+            f"points must have at most {protocol.MAX_PAIRS:,} pairs that are near enough to "
             f"matter, got {total:,}; give a smaller scale or Gaussian noise, let points stay "
             "unmatched, or list the pairs in a SparseMatching."
         )
