@@ -199,7 +199,7 @@ def test_unknown_options_get_a_suggestion():
         (pv.models.LinearMatching(np.zeros((3, 30, 30))), "linear"),
         (pv.models.CallableModel(lambda perm: 0.0, 12, "perm", jax=False), "sequential"),
         (pv.models.CallableModel(lambda perm: 0.0, 80, "perm", jax=False), "mcmc"),
-        (pv.models.PointMatching(np.zeros((40, 2)), np.zeros((40, 2)), None), "rounding"),
+        (pv.models.PointMatching(np.zeros((40, 2)), np.zeros((40, 2)), None), "linear"),
         (pv.models.LinearMatching(np.zeros((12, 12))), "exact"),
     ],
 )
