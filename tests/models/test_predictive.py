@@ -89,7 +89,7 @@ def points(rng, n=20, fault=None):
             "shift",
             "residuals are shifted by \\+1(.\\d)? standard deviations of the noise in feature 0",
         ),
-        ("outlier", "p3 is .* standard deviations away"),
+        ("outlier", "item 'p3' is .* standard deviations away"),
     ],
 )
 def test_wrong_points_are_found_and_said(rng, fault, words):

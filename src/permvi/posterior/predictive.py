@@ -33,7 +33,7 @@ class ModelCheck:
         verdict: "fits", "does not fit" or "no check".
         reasons: Why, in plain clauses; the worst deviation first.
         p_values: The p-value of each test by its name.
-        outliers: Names of the items that deviate most, if any deviate too much.
+        outliers: Clauses on the items that deviate most, if any deviate too much.
     """
 
     verdict: Fit
@@ -116,5 +116,5 @@ def _kind(model: Any) -> str:
 
 def _name(posterior: "Posterior", site: int, row: int) -> str:
     names = posterior.labels[0]
-    name = f"item {row}" if names is None else names[row]
+    name = f"item {row if names is None else repr(names[row])}"
     return name if posterior.num_sites == 1 else f"{name} of site {site}"

@@ -12,7 +12,7 @@ from permvi.report.words import number, percent
 Grade = Literal["good", "check", "bad", "info"]
 
 VERDICTS: dict[Verdict, tuple[str, str]] = {
-    "trust": ("Trust", "These probabilities can be used as they are."),
+    "trust": ("Trust", "These probabilities are computed reliably."),
     "check": ("Check", "Read the reasons before you rely on these probabilities."),
     "do not trust": ("Do not trust", "Do not rely on these probabilities."),
 }
@@ -81,7 +81,7 @@ def _bias(found: Diagnostics) -> Signal | None:
     return Signal(
         "Distance to the posterior",
         f"{number(mean)} on average, {number(largest)} at most",
-        "A search has found practically all of the posterior. Compared with it, this share of an "
+        "An independent answer is known that is nearly exact. Compared with it, this share of an "
         "item's probability is on the wrong label: 0 is none, 1 is all of it.",
         grade,
     )
