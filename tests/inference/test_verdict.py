@@ -51,3 +51,42 @@ def test_answers_that_were_sampled_count_up_to_their_error():
         found = pv.fit(model, "sinkhorn")
     error = pv.metrics.total_variation_per_row(found.marginals, truth.marginals)
     assert found.diagnostics.bias_by_row.mean() == pytest.approx(error.mean(), abs=0.015)
+
+
+def two_copies():
+    half = np.random.default_rng(3).normal(size=(7, 7))
+    whole = np.kron(np.eye(2), half + half.T)
+    return pv.models.GraphMatching(whole, whole)
+
+
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+def test_modes_that_lie_far_apart_count_in_other_models():
+    # The copies may be exchanged, so that half of the posterior is nowhere near any one matching.
+    found = pv.fit(two_copies(), "map")
+    np.testing.assert_allclose(found.diagnostics.bias_by_row, 0.5, atol=0.03)
+    assert found.diagnostics.verdict == "do not trust"
+
+
+@pytest.mark.parametrize("noise", [0.5, 2.0])
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+def test_small_models_of_any_kind_are_compared_with_exact(noise):
+    rng = np.random.default_rng(4)
+    A = rng.normal(size=(6, 6))
+    model = pv.models.GraphMatching(A, A[::-1, ::-1] + 0.3 * rng.normal(size=(6, 6)), scale=noise)
+    found, exact = pv.fit(model, "map"), pv.fit(model, "exact")
+    error = pv.metrics.total_variation_per_row(found.marginals, exact.marginals)
+    np.testing.assert_allclose(found.diagnostics.bias_by_row, error, atol=1e-9)
+
+
+def test_slow_functions_are_not_called_for_all_matchings():
+    calls = 0
+
+    def log_density(perm):
+        nonlocal calls
+        calls += 1
+        return -float(np.abs(perm - np.arange(8)).sum())
+
+    model = pv.models.CallableModel(log_density, 8, input="perm", jax=False)
+    with pytest.warns(pv.FitWarning):
+        pv.fit(model, "map")
+    assert calls < 20_000

@@ -25,9 +25,10 @@ def choose(prepared: Prepared) -> Choice:
 
     The first that applies: "linear" if the model lists its candidate pairs; "exact" if it takes
     seconds; the model's own ``auto_method``; "linear" for scores that are linear, if need be given
-    one scalar latent; "quadratic" for quadratic forms; "rounding" for other latents; "sequential"
-    up to 64 items; "rounding"; or "mcmc" if the density is not known between permutations or items
-    may stay unmatched. Raise ``ValueError`` if no method supports the model.
+    one scalar latent; "quadratic" for quadratic forms; "gibbs" for up to 64 items and other
+    latents, "rounding" for more; "sequential" up to 64 items; "rounding"; or "mcmc" if the density
+    is not known between permutations or items may stay unmatched. Raise ``ValueError`` if no method
+    supports the model.
     """
     if prepared.listed is not None:
         return Choice("linear", {})
@@ -53,7 +54,9 @@ def choose(prepared: Prepared) -> Choice:
                 "model must be a JAX function of matrices if it has other latents, got one of "
                 f"shape {problem.shape} that is not; no method supports it yet."
             )
-        return Choice("rounding", {})
+        from permvi.inference.gibbs import method as gibbs
+
+        return Choice("gibbs" if gibbs.suits(prepared) else "rounding", {})
     if problem.num_sites * max(problem.shape) <= _MAX_SEQUENTIAL:
         return Choice("sequential", {})
     return Choice("rounding" if relaxed and not problem.is_partial else "mcmc", {})

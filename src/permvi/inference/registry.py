@@ -23,6 +23,7 @@ _MODULES = {
     "mcmc": "mcmc.method",
     "linear": "linear.method",
     "quadratic": "quadratic.method",
+    "gibbs": "gibbs.method",
     "map": "map.method",
     "sinkhorn": "scaling.method",
     "bethe": "scaling.method",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,7 +15,10 @@ from permvi.models.labels import NO_LABELS
 Input = Literal["matrix", "perm"]
 
 
-@pytree(leaves=_arguments.ARRAYS, static=("function", "shape", "input", "traceable", "labels"))
+@pytree(
+    leaves=(*_arguments.ARRAYS, "latents"),
+    static=("function", "shape", "input", "traceable", "labels"),
+)
 class CallableModel(_arguments.Constrained):
     """A model whose log density is any function of one matching.
 
@@ -26,6 +29,8 @@ class CallableModel(_arguments.Constrained):
             JAX functions are vmapped; others are called once per matching on NumPy arrays.
         n: Number of items, or (n, m) if the number of labels differs.
         input: Argument of the function, "matrix" or "perm".
+        latents: Priors of other unknowns by name, continuous NumPyro distributions. The function
+            takes their values as keyword arguments, and the posterior has them in ``latents``.
         jax: Whether it is a JAX function; by default the function is traced once to find out.
         mask: Allowed pairs; see `LinearMatching` for this and all arguments that follow.
 
@@ -36,17 +41,19 @@ class CallableModel(_arguments.Constrained):
 
     num_sites = 1
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
+    latents: dict[str, Any]
     shape: tuple[int, int]
     input: str
     traceable: bool
 
     def __init__(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[..., Any],
         n: int | tuple[int, int],
         input: Input = "matrix",
         *,
+        latents: Mapping[str, Any] | None = None,
         jax: bool | None = None,
         mask: Any = None,
         known: Any = None,
@@ -58,9 +65,12 @@ class CallableModel(_arguments.Constrained):
         if not callable(function):
             raise TypeError(f"function must be callable, got {type(function).__name__}.")
         self.function = function
+        self.latents = _priors(latents)
         self.shape = _shape(n)
         self.input = one_of("input", input, get_args(Input))
         self.traceable = self._is_traceable() if jax is None else bool(jax)
+        if self.latents and not self.traceable:
+            raise ValueError("function must be a JAX function if there are other latents.")
         given = mask, known, labels, row_unmatched, col_unmatched, prior_scores
         self._constrain(self.shape, NO_LABELS, *given)
 
@@ -69,35 +79,37 @@ class CallableModel(_arguments.Constrained):
         """Whether the density and its gradient are defined between the 0/1 matrices."""
         return self.traceable and self.input == "matrix"
 
-    def log_density(self, X: ArrayLike) -> Any:
+    def log_density(self, X: ArrayLike, **latents: Any) -> Any:
         """Return log densities (...) of matrices (..., n, m), relaxed ones only if ``relaxed``."""
         if self.input == "perm":
             columns = jnp.argmax(jnp.asarray(X), axis=-1)
-            return self._map(jnp.where(jnp.max(jnp.asarray(X), axis=-1) > 0, columns, -1), 1)
-        return self._map(X, 2)
+            return self._map(
+                jnp.where(jnp.max(jnp.asarray(X), axis=-1) > 0, columns, -1), 1, latents
+            )
+        return self._map(X, 2, latents)
 
-    def log_density_of(self, perm: ArrayLike) -> Any:
+    def log_density_of(self, perm: ArrayLike, **latents: Any) -> Any:
         """Return log densities (...) of permutations (..., n), -1 for unmatched."""
         if self.input == "perm":
-            return self._map(perm, 1)
+            return self._map(perm, 1, latents)
         if self.traceable:
-            return self._map(jax.nn.one_hot(jnp.asarray(perm), self.shape[1]), 2)
-        return self._map(np.eye(self.shape[1] + 1)[np.asarray(perm)][..., :-1], 2)
+            return self._map(jax.nn.one_hot(jnp.asarray(perm), self.shape[1]), 2, latents)
+        return self._map(np.eye(self.shape[1] + 1)[np.asarray(perm)][..., :-1], 2, latents)
 
-    def _map(self, values: Any, ndim: int) -> Any:
+    def _map(self, values: Any, ndim: int, latents: Mapping[str, Any]) -> Any:
         """Apply the function to each event, of ``ndim`` axes, in a batch."""
         if self.traceable:
             values = jnp.asarray(values)
             batch = values.shape[: values.ndim - ndim]
             flat = values.reshape(-1, *values.shape[values.ndim - ndim :])
-            return jax.vmap(self._number)(flat).reshape(batch)
+            return jax.vmap(lambda event: self._number(event, latents))(flat).reshape(batch)
         values = np.asarray(values)
         batch = values.shape[: values.ndim - ndim]
         flat = values.reshape(-1, *values.shape[values.ndim - ndim :])
         return np.array([self._host_number(value) for value in flat], float).reshape(batch)
 
-    def _number(self, event: jax.Array) -> jax.Array:
-        value = jnp.asarray(self.function(event))
+    def _number(self, event: jax.Array, latents: Mapping[str, Any]) -> jax.Array:
+        value = jnp.asarray(self.function(event, **latents))
         if value.shape != ():
             raise ValueError(_no_number(f"shape {value.shape}"))
         return value
@@ -120,11 +132,30 @@ class CallableModel(_arguments.Constrained):
         )
         matrix = jax.ShapeDtypeStruct((n, m), jnp.result_type(float))
         perm = jax.ShapeDtypeStruct((n,), jnp.result_type(int))
+        event = matrix if self.input == "matrix" else perm
+        latents = {
+            name: jax.ShapeDtypeStruct(prior.shape(), jnp.result_type(float))
+            for name, prior in self.latents.items()
+        }
         try:
-            jax.eval_shape(self._number, matrix if self.input == "matrix" else perm)
+            jax.eval_shape(self._number, event, latents)
         except refused:
             return False
         return True
+
+
+def _priors(latents: Any) -> dict[str, Any]:
+    """Return priors by name as a dict; raise for anything else."""
+    if latents is None:
+        return {}
+    if not isinstance(latents, Mapping):
+        raise TypeError(f"latents must be priors by name, got {type(latents).__name__}.")
+    for name, prior in latents.items():
+        if not (hasattr(prior, "log_prob") and hasattr(prior, "support")):
+            raise TypeError(
+                f"latents must be NumPyro distributions, got {type(prior).__name__} for {name!r}."
+            )
+    return dict(latents)
 
 
 def _no_number(what: str) -> str:

@@ -18,7 +18,8 @@ from permvi.inference.map import MapOptions
 from permvi.inference.map.method import is_the_only_one, search_diagnostics, starts_of
 from permvi.inference.mcmc import MCMCOptions
 from permvi.inference.mcmc.method import posterior_of
-from permvi.inference.method import Context, Method
+from permvi.inference.method import Context, Method, silent
+from permvi.inference.verdict.audit import compared
 from permvi.inference.vi import VIOptions
 from permvi.inference.vi.method import run_with
 from permvi.posterior import Latent, Posterior
@@ -31,6 +32,7 @@ _RESTARTS = 4
 # A step of "mcmc" is a sweep over all rows and all weights.
 _CHAINS = {"num_chains": 4, "swaps_per_proposal": 10, "num_draws": 1000}
 _ADVICE = "try more steps, or method='collapsed'"
+_COMPARED_ADVICE = "use method='collapsed'"
 # With hundreds of neurons and thousands of weights, one sample of the gradient is slow enough.
 _NAIVE = {"num_steps": 200, "num_samples": 1, "num_restarts": 1, "num_draws": 100}
 
@@ -106,14 +108,25 @@ def run_mcmc(prepared: Prepared, context: Context) -> Posterior:
 
 
 def run_rounding(prepared: Prepared, context: Context) -> Posterior:
-    """Fit relaxed permutations and weights with settings found on simulated worms."""
-    return run_with(VIOptions.dynamics().replace(**context.options), prepared, context)
+    """Fit relaxed permutations and weights with settings found on simulated worms.
+
+    Relaxed fits are far too sure of themselves here, so "collapsed" decides how far to trust them.
+    """
+    options = VIOptions.dynamics().replace(**context.options)
+    return _compared(prepared, run_with(options, prepared, context), context)
 
 
 def run_naive(prepared: Prepared, context: Context) -> Posterior:
     """Fit independent rows and weights with few steps and samples."""
     options = {**_NAIVE, **context.options}
-    return registry.method("naive").run(prepared, context._replace(options=options))
+    found = registry.method("naive").run(prepared, context._replace(options=options))
+    return _compared(prepared, found, context)
+
+
+def _compared(prepared: Prepared, posterior: Posterior, context: Context) -> Posterior:
+    """Judge a posterior by that of "collapsed"."""
+    quiet = context._replace(method="collapsed", options={}, progress=silent)
+    return compared(posterior, collapsed_method.run(prepared, quiet), _COMPARED_ADVICE)
 
 
 def _variant(name: str, run: Callable[[Prepared, Context], Posterior], *options: str) -> Method:

@@ -164,7 +164,7 @@ class PermutationGibbs(MCMCKernel):
 
     def summary(self, mcmc: MCMC) -> dict[str, SiteSummary]:
         """Return R-hat and effective sample size of each latent site of a run."""
-        return summarise(_latent_draws(mcmc), self._names)
+        return summarise(latent_draws(mcmc), self._names)
 
     def posterior(self, mcmc: MCMC, site: str | None = None, **fields: Any) -> Posterior:
         """Return the draws of one permutation-valued site as a posterior, with a verdict.
@@ -178,7 +178,7 @@ class PermutationGibbs(MCMCKernel):
             site: Name of the site; may be left out if there is only one.
             **fields: Other fields of `Posterior`, such as ``labels``.
         """
-        return posterior_of(_latent_draws(mcmc), self._names, site, **fields)
+        return posterior_of(latent_draws(mcmc), self._names, site, **fields)
 
     def _start(
         self, rng_key: jax.Array, init_params: Any, *, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -286,7 +286,7 @@ def _first(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
-def _latent_draws(mcmc: MCMC) -> dict[str, np.ndarray]:
+def latent_draws(mcmc: MCMC) -> dict[str, np.ndarray]:
     """Return the draws (chains, num, ...) of all latent sites of a run."""
     latent, samples = mcmc.last_state.z, mcmc.get_samples(group_by_chain=True)
     return {name: np.asarray(draws) for name, draws in samples.items() if name in latent}

@@ -37,15 +37,18 @@ def summarise(draws: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str
 def posterior_of(
     draws: Mapping[str, np.ndarray], names: Sequence[str], site: str | None, **fields: Any
 ) -> Posterior:
-    """Return the posterior of one site from draws (chains, num, ...) of all latent sites."""
+    """Return the posterior of one site from draws (chains, num, ...) of all latent sites.
+
+    Its ``shape``, if it is among the fields, may have more columns than rows.
+    """
     if site is None and len(names) == 1:
         site = names[0]
     name = _checks.one_of("site", site or "", names)
     perms = draws[name]
-    n = perms.shape[-1]
+    shape = fields.pop("shape", (perms.shape[-1],) * 2)
     count = math.prod(perms.shape[2:-1])
-    perms = perms.reshape(*perms.shape[:2], *(() if count == 1 else (count,)), n)
-    chains = summarise_chains(perms, n)
+    perms = perms.reshape(*perms.shape[:2], *(() if count == 1 else (count,)), shape[0])
+    chains = summarise_chains(perms, shape[1])
     worst = max(one.r_hat for one in summarise(draws, names).values())
     diagnostics = diagnose(
         row_labels=(fields.get("labels") or (None,))[0],
@@ -58,7 +61,7 @@ def posterior_of(
     )
     latents = {key: Latent.from_draws(_flat(v)) for key, v in draws.items() if key != name}
     given = {"method": "gibbs", "latents": latents, "diagnostics": diagnostics, **fields}
-    return Posterior.from_draws(_flat(perms), shape=(n, n), **given)
+    return Posterior.from_draws(_flat(perms), shape=shape, **given)
 
 
 def _of_permutations(draws: np.ndarray) -> SiteSummary:

@@ -1,9 +1,10 @@
 """The verdict on approximate draws or marginals, by comparison with an independent answer.
 
-If a search is closed (see `coverage`), its weighted matchings are practically the posterior, and
-the distance to them decides. If it is not and the model is linear, the distance to the marginals of
-method "linear" decides, where that is sure of them. Otherwise the other signals decide, and
-weighting can only warn.
+Methods "exact", "linear" and "quadratic" know their own error, and the distance to their marginals
+decides where they are quick and sure. For linear models a search often spares them: if it is closed
+(see `coverage`), its weighted matchings are practically the posterior. Elsewhere a closed search
+decides only if they cannot, since it may not know of modes that lie far apart. If nobody knows the
+answer, the other signals decide, and weighting can only warn.
 """
 
 import dataclasses
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from permvi import metrics
+from permvi._jax import jax
+from permvi.inference.exact import method as exact
 from permvi.inference.linear import method as linear
 from permvi.inference.method import Context, silent
 from permvi.inference.verdict.coverage import Coverage, examine
@@ -20,9 +23,18 @@ from permvi.posterior import Diagnostics, Posterior, diagnose
 from permvi.posterior.diagnostics import DISAGREEMENT_CHECK, DISAGREEMENT_DISTRUST
 from permvi.problem.prepare import Prepared
 
-# The answer of "linear" is asked for up to this many pairs, and to this mean error of a row.
+# The answers of "linear" and "quadratic" are asked for up to this many pairs, the former to this
+# mean error of a row.
 _MAX_PAIRS = 100_000
+_MAX_QUADRATIC_PAIRS = 10_000
 _TOLERANCE = 0.01
+# Functions on the host may be slow; "exact" may call them this often.
+_MAX_HOST_CALLS = 10_000
+# Draws of matchings and other latents are moved up to this many items, so many of them, by so many
+# swaps for each item.
+_MAX_MOVED = 64
+_NUM_MOVED = 256
+_SWEEPS = 20
 
 
 def audited_draws(
@@ -55,7 +67,7 @@ def audited_draws(
         found = diagnose(row_labels=labels, advice=advice, **signals)
         by_row = _bias(prepared, posterior, coverage)
         beyond = np.maximum(by_row - noise(posterior.marginals, len(draws)), 0.0)
-        found = _warned(found, beyond, labels, advice)
+        found = _warned(found, "weighting the draws by their densities", beyond, labels, advice)
     return dataclasses.replace(
         posterior,
         mode=prepared.restore(coverage.mode),
@@ -64,6 +76,47 @@ def audited_draws(
         diagnostics=found,
         num_evaluations=(posterior.num_evaluations or 0) + len(coverage.perms),
     )
+
+
+def audited_joint_draws(
+    prepared: Prepared,
+    posterior: Posterior,
+    draws: np.ndarray,
+    latents: Mapping[str, np.ndarray],
+    advice: str,
+    signals: Mapping[str, Any],
+) -> Posterior:
+    """Add diagnostics to a posterior of draws (num, ...) of matchings and other latents.
+
+    Metropolis steps of the matchings leave the model invariant, given the latents. So they change
+    the frequencies of right draws by chance alone, and what they change beyond it is wrong. They
+    show nothing of what is wrong with the latents.
+    """
+    labels, problem = prepared.labels[0], prepared.problem
+    found = diagnose(row_labels=labels, advice=advice, **signals)
+    size = problem.num_sites * max(problem.shape)
+    if size <= _MAX_MOVED:
+        from permvi.inference.mcmc.kernels import swap_steps
+
+        some = {name: np.asarray(values[:_NUM_MOVED]) for name, values in latents.items()}
+        start = draws[:_NUM_MOVED]
+        moved = jax.jit(swap_steps, static_argnums=3)(
+            problem, start, jax.random.key(0), _SWEEPS * size, some
+        )
+        before, after = (
+            Posterior.from_draws(prepared.restore(np.asarray(perms)), shape=posterior.shape)
+            for perms in (start, moved)
+        )
+        beyond = beyond_noise(before.marginals, after.marginals, len(start))
+        found = _warned(found, "moving the draws as the model would", beyond, labels, advice)
+    return dataclasses.replace(posterior, diagnostics=found)
+
+
+def compared(posterior: Posterior, answer: Posterior, advice: str) -> Posterior:
+    """Judge a posterior by its distance to a better answer, if that can be trusted."""
+    if answer.diagnostics.verdict != "trust":
+        return posterior
+    return _judged(posterior, _beyond_error(posterior, answer), advice)
 
 
 def audited(
@@ -81,32 +134,60 @@ def audited(
     if max_evaluations is not None and max_evaluations < 1:
         return posterior
     coverage = examine(prepared.problem, start[None], max_evaluations)
-    found = posterior.diagnostics
     by_row = _known_bias(prepared, posterior, coverage)
     if by_row is not None:
-        judged = diagnose(row_labels=prepared.labels[0], advice=advice, bias_by_row=by_row)
-        found = dataclasses.replace(
-            found,
-            verdict=judged.verdict,
-            reasons=(*judged.reasons, *found.reasons),
-            bias_by_row=by_row,
-        )
+        posterior = _judged(posterior, by_row, advice, prepared.labels[0])
     evaluations = (posterior.num_evaluations or 0) + len(coverage.perms)
-    return dataclasses.replace(posterior, diagnostics=found, num_evaluations=evaluations)
+    return dataclasses.replace(posterior, num_evaluations=evaluations)
+
+
+def _judged(
+    posterior: Posterior,
+    by_row: np.ndarray,
+    advice: str,
+    row_labels: Sequence[str] | None = None,
+) -> Posterior:
+    """Let the total variation (n,) or (S, n) to the right answer decide."""
+    found = posterior.diagnostics
+    judged = diagnose(row_labels=row_labels, advice=advice, bias_by_row=by_row)
+    found = dataclasses.replace(
+        found,
+        verdict=judged.verdict,
+        reasons=(*judged.reasons, *found.reasons),
+        bias_by_row=by_row,
+    )
+    return dataclasses.replace(posterior, diagnostics=found)
 
 
 def _known_bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.ndarray | None:
     """Return the total variation (n,) or (S, n) to the posterior, None if nobody knows that."""
-    if coverage.closed:
-        return _bias(prepared, posterior, coverage)
+    closed = coverage.closed
+    answer = None if closed and prepared.problem.scores is not None else _answer(prepared)
+    if answer is None:
+        return _bias(prepared, posterior, coverage) if closed else None
+    return _beyond_error(posterior, answer)
+
+
+def _answer(prepared: Prepared) -> Posterior | None:
+    """Return the posterior by a method that knows its own error, None if none is quick and sure."""
     problem = prepared.problem
-    if problem.scores is None or problem.table_mask.sum() > _MAX_PAIRS:
-        return None
-    answer = linear.run(prepared, Context("linear", 0, {"tolerance": _TOLERANCE}, silent))
-    if answer.diagnostics.verdict != "trust":
-        return None
-    error = answer.diagnostics.sampling_error_by_row
-    return np.maximum(_distance(posterior, answer) - (0.0 if error is None else error), 0.0)
+    num_pairs = int(problem.table_mask.sum())
+    if problem.scores is not None:
+        if num_pairs > _MAX_PAIRS:
+            return None
+        answer = linear.run(prepared, Context("linear", 0, {"tolerance": _TOLERANCE}, silent))
+    elif exact.affordable(prepared) and (
+        problem.traceable or exact.count_all(problem) <= _MAX_HOST_CALLS
+    ):
+        answer = exact.run(prepared, Context("exact", 0, {}, silent))
+    else:
+        # It searches for modes with "map", whose verdict is made here.
+        from permvi.inference.quadratic import method as quadratic
+
+        if num_pairs > _MAX_QUADRATIC_PAIRS or not quadratic.suits(prepared):
+            return None
+        answer = quadratic.run(prepared, Context("quadratic", 0, {}, silent))
+    return answer if answer.diagnostics.verdict == "trust" else None
 
 
 def _bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.ndarray:
@@ -121,6 +202,12 @@ def _distance(posterior: Posterior, other: Posterior) -> np.ndarray:
     return metrics.total_variation_per_row(
         posterior.marginals, other.marginals, posterior.p_unmatched_rows, other.p_unmatched_rows
     )
+
+
+def _beyond_error(posterior: Posterior, answer: Posterior) -> np.ndarray:
+    """Return the total variation (n,) or (S, n) to an answer beyond the answer's own error."""
+    error = answer.diagnostics.sampling_error_by_row
+    return np.maximum(_distance(posterior, answer) - (0.0 if error is None else error), 0.0)
 
 
 def noise(p: np.ndarray, num_draws: int) -> np.ndarray:
@@ -139,9 +226,13 @@ def beyond_noise(a: np.ndarray, b: np.ndarray, num_draws: int) -> np.ndarray:
 
 
 def _warned(
-    found: Diagnostics, by_row: np.ndarray, row_labels: Sequence[str] | None, advice: str
+    found: Diagnostics,
+    change: str,
+    by_row: np.ndarray,
+    row_labels: Sequence[str] | None,
+    advice: str,
 ) -> Diagnostics:
-    """Add how much weighting the draws changes the marginals, and make the verdict no better."""
+    """Add how much a change of the draws moves the marginals, and make the verdict no better."""
     largest = float(by_row.max())
     if largest <= DISAGREEMENT_CHECK:
         return found
@@ -149,8 +240,7 @@ def _warned(
     place = f"row {row}" if row_labels is None else f"row {row} (label {row_labels[row]!r})"
     severe = largest > DISAGREEMENT_DISTRUST or found.verdict == "do not trust"
     reason = (
-        f"weighting the draws by their densities moves {place} by {largest:.2f}: the "
-        f"family does not fit the posterior; {advice}"
+        f"{change} moves {place} by {largest:.2f}: the family does not fit the posterior; {advice}"
     )
     return dataclasses.replace(
         found, verdict="do not trust" if severe else "check", reasons=(reason, *found.reasons)

@@ -5,16 +5,15 @@ with the model afterwards, see `coverage`. The densities that it evaluates bound
 below; the relaxed ELBO does not, since it has another base measure.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
-from permvi.inference.verdict.audit import audited_draws, beyond_noise
+from permvi.inference.verdict.audit import audited_draws, audited_joint_draws, beyond_noise
 from permvi.inference.vi import VIOptions, run_vi, run_vi_batch
-from permvi.posterior import Latent, Posterior, diagnose
+from permvi.posterior import Latent, Posterior
 from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps or restarts, or method='exact' if it is affordable"
@@ -62,8 +61,8 @@ def posterior_of(prepared: Prepared, result: Any) -> Posterior:
         num_evaluations=result.num_evaluations,
     )
     if prepared.problem.latents:
-        found = diagnose(row_labels=prepared.labels[0], advice=_ADVICE, **signals)
-        return dataclasses.replace(posterior, diagnostics=found)
+        values = {name: drawn.draws for name, drawn in latents.items()}
+        return audited_joint_draws(prepared, posterior, result.draws, values, _ADVICE, signals)
     return audited_draws(prepared, posterior, result.draws, _ADVICE, signals)
 
 
