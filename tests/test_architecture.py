@@ -122,7 +122,7 @@ def test_every_method_has_one_room():
         module = ".".join(("permvi", *path.relative_to(SOURCE).with_suffix("").parts))
         for name in importlib.import_module(module).METHODS:
             rooms.setdefault(name, set()).add(module.removeprefix("permvi.inference."))
-    assert sorted(rooms) == sorted([*registry.names_for(), "collapsed"])
+    assert sorted(rooms) == sorted([*registry.names_for(), "collapsed", "gibbs"])
     for name, modules in rooms.items():
         # Shared dynamics has variants of some methods in its own room.
         folders = {module.split(".")[0] for module in modules} - {"dynamics"}
@@ -134,10 +134,10 @@ def test_every_method_has_one_room():
 
 def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
-    assert len(files) <= 290
+    assert len(files) <= 300
     # The engines for linear and quadratic models and the checks of models came after the first
     # 39,000 lines.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 47_000
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 48_000
 
 
 def test_the_public_names_load_and_no_others():

@@ -92,9 +92,11 @@ def test_bad_latents_are_refused(latents, error, message):
 def test_functions_on_the_host_are_refused():
     with pytest.raises(ValueError, match="function must be a JAX function"):
         pv.models.CallableModel(lambda perm, shift: 0.0, 4, latents={"shift": SHIFT}, jax=False)
-    host = pv.models.CallableModel(lambda perm: float(perm[0]), 4, input="perm", jax=False)
-    with pytest.raises(ValueError, match="must be a JAX function for method 'gibbs'"):
-        pv.fit(host, "gibbs")
+
+
+def test_models_without_latents_are_refused():
+    with pytest.raises(ValueError, match="must have other latents for method 'gibbs'"):
+        pv.fit(pv.models.LinearMatching(np.eye(3)), "gibbs")
 
 
 def test_discrete_latents_are_refused():

@@ -45,7 +45,7 @@ NAMES = (AUTO, *_MODULES, *_FORMER)
 # Models with one of these hooks have engines of their own for some of the methods.
 _MODULES_OF_MODELS = {"shared_regression": "dynamics.methods"}
 # Methods for one kind of model, and the hook that it has.
-_NEEDED_HOOKS = {"collapsed": "shared_regression"}
+_NEEDED_HOOKS = {"collapsed": "shared_regression", "gibbs": "latents"}
 
 
 class MethodTable(list["MethodInfo"]):
@@ -76,7 +76,7 @@ def names_for(model: Any = None) -> list[str]:
     return [
         name
         for name in _MODULES
-        if name not in _NEEDED_HOOKS or getattr(model, _NEEDED_HOOKS[name], None) is not None
+        if name not in _NEEDED_HOOKS or bool(getattr(model, _NEEDED_HOOKS[name], None))
     ]
 
 

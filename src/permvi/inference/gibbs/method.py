@@ -53,18 +53,15 @@ class GibbsOptions:
 def suits(prepared: Prepared) -> bool:
     """Return whether a model has continuous latents and is of a size that chains can afford."""
     problem = prepared.problem
-    return (
-        bool(problem.latents)
-        and problem.num_sites * max(problem.shape) <= _MAX_SIZE
-        and _refusal(problem) is None
-    )
+    small = problem.num_sites * max(problem.shape) <= _MAX_SIZE
+    return small and not problem.is_partial and _refusal(problem) is None
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
     """Run the chains of one problem; options are those of `GibbsOptions`.
 
     Raises:
-        ValueError: The density is not a JAX function, or a latent is discrete.
+        ValueError: There are no other latents, or one that is discrete, or no JAX function.
     """
     options, problem = GibbsOptions(**context.options), prepared.problem
     refused = _refusal(problem)
@@ -97,6 +94,8 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 def _refusal(problem: Problem) -> str | None:
     """Return why chains cannot sample a model, or None if they can."""
+    if not problem.latents:
+        return "model must have other latents for method 'gibbs', got none; try method='mcmc'."
     if not problem.traceable:
         return "model must be a JAX function for method 'gibbs', got a function on the host."
     discrete = [name for name, prior in problem.latents.items() if prior.support.is_discrete]
@@ -139,7 +138,7 @@ METHODS = {
     "gibbs": Method(
         MethodInfo(
             name="gibbs",
-            needs="a JAX function; other latents must be continuous",
+            needs="a JAX function with other, continuous latents",
             gives="draws of permutations and latents together",
             masks=True,
             partial=False,
