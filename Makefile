@@ -14,11 +14,11 @@ CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 demo: $(STAMP)
 	$(BIN)/permvi demo --out out/demo
 
-# Most of the tests' time goes into compiling code that runs once, so the first run compiles with few optimisations.
-# The second one, and test-all, run what users run.
+# Most of the tests' time goes into compiling code that runs once, so it is compiled with few optimisations.
+# test-all runs what users run.
 test: $(STAMP)
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/pytest -n 2 --dist loadfile -q -m "not slow"
-	JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 --dist loadfile -q -m "float32 and not slow"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 --dist loadfile -q -m "float32 and not slow"
 
 test-all: $(STAMP)
 	$(BIN)/pytest -n 2 --dist loadfile -q

@@ -33,6 +33,7 @@ def found(study):
     }
 
 
+@pytest.mark.slow
 def test_accuracies_are_in_their_ranges(found):
     for setting in (*GRID.candidates, *GRID.known):
         # Known neurons and those without another candidate are always right.
@@ -44,6 +45,7 @@ def test_accuracies_are_in_their_ranges(found):
             assert accuracy <= found["accuracy", "collapsed", setting]
 
 
+@pytest.mark.slow
 def test_hard_settings_are_hard_and_never_trusted_when_wrong(found):
     for setting in (*GRID.further, *GRID.hard):
         assert found["wrongly_trusted", "collapsed", setting] == 0
@@ -58,6 +60,7 @@ def test_hard_settings_are_hard_and_never_trusted_when_wrong(found):
     )
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_promised_form(study):
     _, result = study
     for row in result.summary:
@@ -80,6 +83,7 @@ def test_the_summary_has_the_promised_form(study):
     assert by_method["collapsed"]["n"] == 70
 
 
+@pytest.mark.slow
 def test_convergence_has_every_method_and_its_checkpoints(study):
     _, result = study
     traces = {}
@@ -99,6 +103,7 @@ def test_convergence_has_every_method_and_its_checkpoints(study):
     assert traces["map", "variance"] == [0.0] * len(traces["map", "variance"])
 
 
+@pytest.mark.slow
 def test_samples_are_parts_of_permutations(study):
     folder, _ = study
     images = {}
@@ -119,6 +124,7 @@ def test_samples_are_parts_of_permutations(study):
     assert not np.array_equal(images["psi_0"], images["psi_1"])
 
 
+@pytest.mark.slow
 def test_files_figures_and_tables(study):
     folder, result = study
     wanted = ["rows.csv", "summary.json", "tables.md"]
@@ -159,6 +165,7 @@ def test_the_truth_behind_the_scorer_changes_no_posterior(method):
     assert one.diagnostics.reasons == two.diagnostics.reasons
 
 
+@pytest.mark.slow
 def test_tasks_repeat_exactly_and_other_seeds_differ(study, tmp_path):
     folder, _ = study
     saved = {}

@@ -32,6 +32,7 @@ def study(tmp_path_factory):
     return folder, experiments.run("matching", folder)
 
 
+@pytest.mark.slow
 def test_the_numbers_are_in_their_ranges(study):
     _, result = study
     found = {
@@ -55,6 +56,7 @@ def test_the_numbers_are_in_their_ranges(study):
     assert found["sequential", 0.5]["paper"] is None
 
 
+@pytest.mark.slow
 def test_mallows_rows_are_those_of_an_independent_enumeration(study):
     folder, _ = study
     rows = _rows(folder)
@@ -83,6 +85,7 @@ def test_mallows_rows_are_those_of_an_independent_enumeration(study):
             assert chain == pytest.approx(expected, abs=0.12)
 
 
+@pytest.mark.slow
 def test_the_masses_of_figure_2_are_probabilities(study):
     folder, _ = study
     rows = _rows(folder)
@@ -98,6 +101,7 @@ def test_the_masses_of_figure_2_are_probabilities(study):
         assert 0.5 * np.abs(np.subtract(true, close)).sum() < 0.05
 
 
+@pytest.mark.slow
 def test_files_figures_and_tables(study):
     folder, result = study
     wanted = ["rows.csv", "summary.json", "tables.md"]
@@ -131,6 +135,7 @@ def test_the_paper_size_has_all_methods_and_repetitions():
             assert sorted(k for span in spans for k in span) == list(range(200))
 
 
+@pytest.mark.slow
 def test_tasks_repeat_exactly_and_other_seeds_differ(study, tmp_path):
     folder, _ = study
     saved = {json.loads(p.read_text())["name"]: json.loads(p.read_text())["rows"]
@@ -193,6 +198,7 @@ def test_the_papers_bounds_are_the_papers():
     assert summary.reported("mcmc", 0.75) is None
 
 
+@pytest.mark.slow
 def test_hellinger_distances_are_those_of_the_rows(study):
     folder, _ = study
     problem = problems.draw(6, 0.5, 0, 1)

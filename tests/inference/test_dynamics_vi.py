@@ -69,9 +69,9 @@ def ridge(model, perms):
     ("method", "settings"),
     [
         ("rounding", ROUNDING),
-        ("rounding", ROUNDING_ONE),
+        pytest.param("rounding", ROUNDING_ONE, marks=pytest.mark.slow),
         # Two neurons that are exchanged in both worms are an optimum of independent rows, too.
-        ("naive", {"num_restarts": 4}),
+        pytest.param("naive", {"num_restarts": 4}, marks=pytest.mark.slow),
     ],
 )
 def test_identities_and_weights_of_small_worms(worms, method, settings):

@@ -85,7 +85,7 @@ def plate_model(seen):
         numpyro.sample("seen", dist.Normal(mean, NOISE).to_event(1), obs=seen)
 
 
-@pytest.mark.parametrize("num_temperatures", [1, 3])
+@pytest.mark.parametrize("num_temperatures", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_plate_of_permutations_that_share_a_shift(num_temperatures):
     seen = shifted(0, 3, 4)
     kernel, mcmc = run(plate_model, jnp.asarray(seen), num_temperatures=num_temperatures)

@@ -38,7 +38,9 @@ def fit(model, guide, *args, steps=600):
     return svi.run(jax.random.key(0), steps, *args, progress_bar=False)
 
 
-@pytest.mark.parametrize("family", ["rounding", "stick_breaking"])
+@pytest.mark.parametrize(
+    "family", ["rounding", pytest.param("stick_breaking", marks=pytest.mark.slow)]
+)
 def test_recovers_a_plate_of_permutations_and_a_shared_latent(rng, family):
     c, shift = rng.normal(size=(5, 2)), np.array([1.0, -0.5])
     perms = np.stack([rng.permutation(5) for _ in range(3)])
@@ -143,6 +145,7 @@ def exact_shift(y, c):
     return mean, np.sqrt(p.sum(1) @ (grid - mean) ** 2), marginals
 
 
+@pytest.mark.slow
 def test_corrected_draws_follow_the_model_and_the_verdict_tells():
     c = np.array([-1.0, 0.0, 1.5])
     y = np.array([0.4, -0.9, 1.4])

@@ -264,6 +264,7 @@ def larger(rng):
     return pv.models.LinearMatching(scores, row_unmatched=-1.0, col_unmatched=-1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sequential", "mcmc"])
 def test_sampling_engines_agree_with_exact_at_twelve_by_fifteen(method, rng):
     """At default settings; over nine such problems the largest was 0.007 and 0.008."""

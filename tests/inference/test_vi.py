@@ -29,7 +29,7 @@ def quick(family, **changes):
     ("family", "density"),
     [
         ("rounding", gaussian_density),
-        ("stick_breaking", linear_density),
+        pytest.param("stick_breaking", linear_density, marks=pytest.mark.slow),
         pytest.param("rounding", linear_density, marks=pytest.mark.slow),
         pytest.param("stick_breaking", gaussian_density, marks=pytest.mark.slow),
     ],
