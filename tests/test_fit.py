@@ -356,3 +356,10 @@ def test_fit_many_chooses_for_each_model(monkeypatch, rng):
 def test_a_bare_class_is_not_a_model():
     with pytest.raises(TypeError, match="model must be an instance, got the class LinearMatching"):
         pv.fit(pv.models.LinearMatching)
+
+
+def test_a_frame_of_scores_is_a_model():
+    frame = pd.DataFrame(np.eye(3), index=list("xyz"), columns=list("ABC"))
+    posterior = pv.fit(frame)
+    assert posterior.labels == (("x", "y", "z"), ("A", "B", "C"))
+    assert posterior["x", "A"] > posterior["x", "B"]

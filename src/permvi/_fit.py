@@ -12,8 +12,9 @@ from permvi import _checks
 from permvi.inference import auto, registry
 from permvi.inference.method import Context, Method, Progress, silent
 from permvi.inference.verdict.precision import judged_rounding
-from permvi.models import CallableModel, Model, fingerprint
+from permvi.models import CallableModel, LinearMatching, Model, fingerprint
 from permvi.models.callables import Input
+from permvi.models.labels import is_frame
 from permvi.posterior import Latent, Posterior, diagnose
 from permvi.posterior.marginals import is_large
 from permvi.problem.evaluation import log_densities
@@ -45,7 +46,8 @@ def fit(
 
     Args:
         model: A model (see `permvi.models.Model`), or a function of one matrix or permutation that
-            returns its log density, which needs ``n``.
+            returns its log density, which needs ``n``, or a DataFrame of scores, whose index and
+            columns name items and labels.
         method: A name from `permvi.methods`, or "auto": exact where that is affordable, else the
             best general method.
         seed: The same seed gives the same posterior.
@@ -184,6 +186,8 @@ def _run_together(
 
 def as_model(model: Any, **of_function: Any) -> Any:
     """Return the model itself, or make one of a function (with ``n``, ``input`` and ``jax``)."""
+    if is_frame(model):
+        return LinearMatching(model)
     if isinstance(model, type):
         raise TypeError(f"model must be an instance, got the class {model.__name__}.")
     if isinstance(model, Model):

@@ -73,7 +73,9 @@ def test_frames_bring_labels():
     [
         ({"scores": [1.0, 2.0]}, r"scores must be a non-empty array with 2 or 3 axes, got shape"),
         ({"scores": [[np.nan]]}, r"scores must be finite .*mask=.* got nan at index \(0, 0\)"),
-        ({"scores": [[0.0, -np.inf]]}, r"mask=, .* got -inf at index \(0, 1\)"),
+        ({"scores": [[0.0, np.inf]]}, r"mask= forbids .* got inf at index \(0, 1\)"),
+        ({"costs": [[0.0, -np.inf]]}, r"costs must be finite .* at index \(0, 1\)"),
+        ({"scores": [[0.0]], "temperature": 0.0}, "temperature must be a positive number, got 0"),
         ({"scores": np.zeros((2, 2)), "mask": np.ones((3, 2), bool)}, r"mask must have shape"),
         ({"scores": np.zeros((2, 2)), "known": [0, 0]}, "known must use each column at most once"),
         ({"scores": np.zeros((2, 2)), "known": [0, 5]}, "known must hold columns 0 to 1 or -1"),
@@ -123,3 +125,33 @@ def test_fingerprints_tell_data_apart_but_not_names(rng):
     assert fingerprint(LinearMatching(scores, labels=(list("abc"), None))) == first
     assert fingerprint(LinearMatching(scores + 1e-9)) != first
     assert fingerprint(LinearMatching(scores, known=[0, -1, -1])) != first
+
+
+def test_costs_are_negative_scores(rng):
+    costs = rng.normal(size=(3, 3))
+    costs[0, 2] = np.inf
+    mask = np.ones((3, 3), bool)
+    mask[1, 1] = False
+    frame = pd.DataFrame(costs, index=list("xyz"), columns=list("ABC"))
+    model = LinearMatching(costs=frame, temperature=2.0, mask=mask)
+    possible = mask & np.isfinite(costs)
+    np.testing.assert_array_equal(model.mask, possible)
+    np.testing.assert_allclose(model.scores[possible], -costs[possible] / 2)
+    assert model.labels == (("x", "y", "z"), ("A", "B", "C"))
+
+
+def test_a_score_of_minus_infinity_forbids_a_pair(rng):
+    scores = rng.normal(size=(2, 3, 3))
+    scores[0, 1, 2] = -np.inf
+    model = LinearMatching(scores)
+    assert not model.mask[0, 1, 2]
+    assert model.mask.sum() == 17
+    assert np.isfinite(model.scores).all()
+    with pytest.raises(ValueError, match="known must respect mask"):
+        LinearMatching(scores[0], known=[-1, 2, -1])
+
+
+@pytest.mark.parametrize("given", [{}, {"scores": np.eye(2), "costs": np.eye(2)}])
+def test_scores_or_costs_are_needed(given):
+    with pytest.raises(TypeError, match=r"scores or costs must be given, got (neither|both)"):
+        LinearMatching(**given)

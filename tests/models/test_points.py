@@ -100,3 +100,12 @@ def test_mistakes_are_answered_in_one_sentence(points, changes, message):
     arguments = {"observations": points[0], "centers": points[1], **changes}
     with pytest.raises(ValueError, match=message):
         PointMatching(**arguments)
+
+
+def test_columns_of_frames_are_matched_by_name(rng):
+    seen = pd.DataFrame(rng.normal(size=(3, 2)), columns=["x", "y"])
+    centers = pd.DataFrame(rng.normal(size=(3, 2)), columns=["y", "x"])
+    model = PointMatching(seen, centers)
+    np.testing.assert_array_equal(model.centers, centers[["x", "y"]])
+    with pytest.raises(ValueError, match=r"centers must have the columns .*'x', 'y'.* got .*'z'"):
+        PointMatching(seen, centers.rename(columns={"y": "z"}))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from permvi.posterior import Latent
+from permvi.posterior import Latent, Posterior
 from tests.posterior import cases
 
 
@@ -68,3 +68,46 @@ def test_arviz_summarises_it(rng):
     latents = {"sigma": Latent.from_draws(rng.normal(size=400))}
     data = cases.make("draws", cases.square(rng), rng, latents=latents).to_arviz()
     assert "sigma" in arviz.summary(data, var_names=["sigma"]).index
+
+
+@pytest.fixture
+def named():
+    """P(r1 is A) = 3/4; the third item of three has no label."""
+    draws = [[0, 1, -1]] * 3 + [[1, 0, -1]]
+    labels = (("r1", "r2", "r3"), ("A", "B"))
+    return Posterior.from_draws(draws, shape=(3, 2), labels=labels)
+
+
+def test_a_pair_by_name(named):
+    assert named["r1", "A"] == 0.75
+    assert named["r2", "A"] == 0.25
+    assert named["r3", None] == 1.0
+    assert named[0, 1] == 0.25
+    with pytest.raises(ValueError, match="Zoe"):
+        named["r1", "Zoe"]
+    with pytest.raises(TypeError, match=r"takes a pair, got 'r1'"):
+        named["r1"]
+
+
+def test_a_frame_by_pairs(named):
+    frame = named.to_frame(by="pairs")
+    assert frame.to_dict("list") == {
+        "item": ["r1", "r1", "r2", "r2", "r3"],
+        "label": ["A", "B", "B", "A", "unmatched"],
+        "probability": [0.75, 0.25, 0.75, 0.25, 1.0],
+    }
+    with pytest.raises(ValueError, match="by must be 'items' or 'pairs'"):
+        named.to_frame(by="rows")
+
+
+def test_labelled_marginals(named):
+    found = named.to_xarray()
+    assert float(found["marginals"].sel(item="r2", label="B")) == 0.75
+    assert float(found["p_unmatched_items"].sel(item="r3")) == 1.0
+    assert found.attrs["verdict"] == named.diagnostics.verdict
+
+
+def test_labelled_marginals_of_several_sites(rng):
+    posterior = Posterior.from_draws(np.array([[[0, 1], [1, 0]]]), shape=(2, 2))
+    assert posterior.to_xarray()["marginals"].dims == ("site", "item", "label")
+    assert posterior.to_frame(by="pairs")["site"].tolist() == [0, 0, 1, 1]

@@ -39,7 +39,18 @@ def scores(name: str, value: Any, mask: np.ndarray | None) -> Any:
     array = one_site(real(name, value, (2, 3)))
     if mask is not None and _checks.is_concrete(array):
         array = np.where(mask, array, 0.0)
-    return finite(name, array, " (forbid pairs with mask=, not with infinite scores)")
+    return finite(name, array, " (mask= forbids pairs, and so do scores of -inf)")
+
+
+def possible_pairs(table: Any, mask: Any, labels: Labels) -> Any:
+    """Return the mask without the pairs whose scores are -inf, as it is if there are none."""
+    if not _checks.is_concrete(table):
+        return mask
+    impossible = np.isneginf(table)
+    if not impossible.any():
+        return mask
+    allowed = allowed_pairs(mask, table.shape, labels)
+    return ~impossible if allowed is None else allowed & ~impossible
 
 
 def one_site(array: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from permvi._checks import positive_number
 from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments
 from permvi.models.labels import frame_labels
@@ -54,7 +55,7 @@ class LinearMatching(_arguments.Constrained):
 
     Args:
         scores: (n, m), or (S, n, m) for S independent permutations: log weights of pairs. The index
-            and columns of a DataFrame name items and labels.
+            and columns of a DataFrame name items and labels. A score of -inf forbids a pair.
         mask: Booleans of the same shape (or (n, m) for all sites), True where a pair is allowed.
             Scores of forbidden pairs are ignored, whatever they are.
         known: (n,) or (S, n) known columns, -1 for unknown; or a mapping {row: column}, by label or
@@ -64,6 +65,8 @@ class LinearMatching(_arguments.Constrained):
             be matched. None: all items are matched, except a surplus over the labels.
         col_unmatched: Log weight of leaving a label unmatched, likewise.
         prior_scores: (n, m) or (S, n, m) log prior weights of pairs, which are added.
+        costs: Instead of scores, what each pair costs; the scores are ``-costs / temperature``.
+        temperature: Divides scores or costs: the costs that make a pair e times less probable.
 
     Raises:
         ValueError: Shapes do not fit, or scores are not finite where allowed.
@@ -74,18 +77,30 @@ class LinearMatching(_arguments.Constrained):
 
     def __init__(
         self,
-        scores: Any,
+        scores: Any = None,
         mask: Any = None,
         known: Any = None,
         labels: Any = None,
         row_unmatched: Any = None,
         col_unmatched: Any = None,
         prior_scores: Any = None,
+        *,
+        costs: Any = None,
+        temperature: float = 1.0,
     ) -> None:
-        table = _arguments.one_site(_arguments.real("scores", scores, (2, 3)))
+        if (scores is None) == (costs is None):
+            raise TypeError(
+                f"scores or costs must be given, got {'neither' if scores is None else 'both'}."
+            )
+        name, frame, sign = ("scores", scores, 1) if costs is None else ("costs", costs, -1)
+        factor = sign / positive_number("temperature", temperature)
+        table = _arguments.one_site(_arguments.real(name, frame, (2, 3)))
+        table = table if factor == 1 else table * factor
+        found = frame_labels(frame)
+        mask = _arguments.possible_pairs(table, mask, found)
         given = mask, known, labels, row_unmatched, col_unmatched, prior_scores
-        self._constrain(table.shape, frame_labels(scores), *given)
-        self.scores = _arguments.scores("scores", table, self.mask)
+        self._constrain(table.shape, found, *given)
+        self.scores = _arguments.scores(name, table, self.mask)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -67,7 +67,8 @@ class PointMatching(_arguments.Constrained):
     Args:
         observations: (n, d) points, or (S, n, d) for S independent permutations. The index of a
             DataFrame names them.
-        centers: (m, d), or (S, m, d). The index of a DataFrame names them.
+        centers: (m, d), or (S, m, d). The index of a DataFrame names them. If both are DataFrames,
+            their columns are matched by name.
         scale: The noise's :math:`\sigma`, a number or (d,). None infers one number for all
             dimensions, which is then in ``posterior.latents["scale"]``.
         noise: "gaussian" or "student_t" (independent in every dimension).
@@ -112,7 +113,7 @@ class PointMatching(_arguments.Constrained):
         prior_scores: Any = None,
     ) -> None:
         self.observations = _points("observations", observations)
-        self.centers = _points("centers", centers)
+        self.centers = _points("centers", _same_columns(centers, observations))
         table = _table_shape(self.observations.shape, self.centers.shape)
         self.noise = one_of("noise", noise, NOISES)
         self.relaxation = one_of("relaxation", relaxation, get_args(Relaxation))
@@ -295,6 +296,18 @@ def _distance(noise: str, drop: float, df: float) -> float:
 
 def _append_axes(scale: ArrayLike, ndim: int) -> jax.Array:
     return jnp.expand_dims(jnp.asarray(scale), tuple(range(-ndim, 0)))
+
+
+def _same_columns(frame: Any, other: Any) -> Any:
+    """Return a DataFrame with its columns in the order of another one; else the value itself."""
+    if not (is_frame(frame) and is_frame(other)):
+        return frame
+    wanted, found = list(other.columns), list(frame.columns)
+    if sorted(map(str, wanted)) != sorted(map(str, found)):
+        raise ValueError(
+            f"centers must have the columns of observations, {wanted!r:.60}, got {found!r:.60}."
+        )
+    return frame[wanted]
 
 
 def _points(name: str, value: Any) -> Any:

@@ -1,10 +1,11 @@
-"""A posterior as text, HTML, a pandas frame and ArviZ data."""
+"""A posterior as text, HTML, pandas frames, an xarray dataset and ArviZ data."""
 
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.sparse import issparse
 
 from permvi._checks import whole
 from permvi.posterior.items import Item
@@ -12,8 +13,11 @@ from permvi.posterior.laws import DrawsLaw
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
     from permvi.posterior.posterior import Posterior
+
+By = Literal["items", "pairs"]
 
 _ITEMS_IN_TEXT = 3
 _ITEMS_IN_HTML = 10
@@ -99,12 +103,29 @@ def _unsure(item: Item) -> str:
 
 
 def to_frame(columns: Mapping[str, list], *, several: bool) -> "pd.DataFrame":
-    """Return a frame with a row per item, of its fields by name; ``several`` keeps the sites."""
+    """Return a frame of fields by name, a row per item or pair; ``several`` keeps the sites."""
     import pandas as pd
 
     # The index is the row, and a single permutation needs no site.
     left_out = ("row",) if several else ("site", "row")
     return pd.DataFrame({k: values for k, values in columns.items() if k not in left_out})
+
+
+def to_xarray(posterior: "Posterior") -> "xr.Dataset":
+    """Return marginals and probabilities of staying unmatched, with names as coordinates."""
+    import xarray as xr
+
+    sides = zip(("item", "label"), posterior.labels, posterior.shape, strict=True)
+    coords = {dim: np.arange(n) if names is None else list(names) for dim, names, n in sides}
+    site = () if posterior.num_sites == 1 else ("site",)
+    found = posterior.marginals
+    variables = {
+        "marginals": ((*site, "item", "label"), found.toarray() if issparse(found) else found),
+        "p_unmatched_items": ((*site, "item"), posterior.p_unmatched_rows),
+        "p_unmatched_labels": ((*site, "label"), posterior.p_unmatched_cols),
+    }
+    attrs = {"method": posterior.method, "verdict": posterior.diagnostics.verdict}
+    return xr.Dataset(variables, coords=coords, attrs=attrs)
 
 
 def to_arviz(posterior: "Posterior", num: int | None, seed: int) -> Any:

@@ -179,27 +179,47 @@ def item_columns(
     several = np.diff(found.starts) > 1
     # Of labels without any probability the first one is the runner-up.
     runner_up = np.where(several, ends[first + 1], np.where(best == 0, 1, 0))
-    row_labels, col_labels = labels
-
-    def names(columns: np.ndarray) -> list:
-        if col_labels is None:
-            return np.where(columns == m, -1, columns).tolist()
-        named = (*col_labels, UNMATCHED)
-        return [named[column] for column in columns.tolist()]
-
-    places = (rows % n).tolist()
     return {
         "site": (rows // n).tolist(),
-        "row": places,
-        "item": places if row_labels is None else [row_labels[row] for row in places],
-        "best": names(best),
+        "row": (rows % n).tolist(),
+        "item": _item_names(labels, rows % n),
+        "best": _label_names(labels, best, m),
         "probability": probs[first].tolist(),
-        "runner_up": names(runner_up),
+        "runner_up": _label_names(labels, runner_up, m),
         "runner_up_probability": np.where(several, probs[first + 1], 0.0).tolist(),
         "p_unmatched": alone.tolist(),
         "entropy": entropy.tolist(),
-        "credible_set": _sets(found, names(found.states), level),
+        "credible_set": _sets(found, _label_names(labels, found.states, m), level),
     }
+
+
+def pair_columns(marginals: Marginals, labels: Labels) -> dict[str, list]:
+    """Return site, item, label and probability of all possible pairs, "unmatched" included.
+
+    The items are in order, and the labels of an item in decreasing order of probability.
+    """
+    n, m = marginals.marginals.shape[-2:]
+    found = ranked(marginals)
+    return {
+        "site": (found.rows // n).tolist(),
+        "item": _item_names(labels, found.rows % n),
+        "label": _label_names(labels, found.states, m),
+        "probability": found.probs.tolist(),
+    }
+
+
+def _item_names(labels: Labels, rows: np.ndarray) -> list:
+    """Return the names of rows, their indices if they have none."""
+    names = labels[0]
+    return rows.tolist() if names is None else [names[row] for row in rows.tolist()]
+
+
+def _label_names(labels: Labels, states: np.ndarray, m: int) -> list:
+    """Return the names of columns, their indices if they have none; state m is "unmatched"."""
+    if labels[1] is None:
+        return np.where(states == m, -1, states).tolist()
+    named = (*labels[1], UNMATCHED)
+    return [named[state] for state in states.tolist()]
 
 
 class Decision(NamedTuple):

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
-from permvi._checks import is_concrete, whole
+from permvi._checks import is_concrete, one_of, whole
 from permvi._version import __version__
 from permvi.posterior import _fields, export, items, joint, predictive
 from permvi.posterior.diagnostics import Diagnostics, diagnose
@@ -23,6 +23,7 @@ from permvi.problem.sites import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
 # Python's own types, so that a posterior equals itself after saving and loading.
 _PLAIN = {
@@ -324,10 +325,27 @@ class Posterior:
         object.__setattr__(self, "model_check", found)
         return found
 
-    def to_frame(self, level: float = 0.95) -> "pd.DataFrame":
-        """Return a pandas frame with a row per item; see :class:`~permvi.posterior.Item`."""
-        columns = items.item_columns(self._marginals, self.labels, level)
+    def __getitem__(self, pair: tuple[Any, Any]) -> joint.Probability:
+        """Return P(item is label), as in ``posterior["r1", "Anna"]``; see `probability`."""
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            raise TypeError(f"posterior[item, label] takes a pair, got {pair!r:.60}.")
+        return self.probability({pair[0]: pair[1]})
+
+    def to_frame(self, level: float = 0.95, *, by: export.By = "items") -> "pd.DataFrame":
+        """Return a pandas frame, by "items" or by "pairs".
+
+        By items it has a row per item, see :class:`~permvi.posterior.Item`. By pairs it has a row
+        for each item and each label that it may have, most probable first.
+        """
+        if one_of("by", by, get_args(export.By)) == "items":
+            columns = items.item_columns(self._marginals, self.labels, level)
+        else:
+            columns = items.pair_columns(self._marginals, self.labels)
         return export.to_frame(columns, several=self.num_sites > 1)
+
+    def to_xarray(self) -> "xr.Dataset":
+        """Return the marginals with the names of items and labels as coordinates."""
+        return export.to_xarray(self)
 
     def to_arviz(self, num: int | None = None, seed: int = 0) -> Any:
         """Return draws for ArviZ: ``InferenceData`` before ArviZ 1, else a ``DataTree``.
