@@ -66,6 +66,7 @@ def test_version_and_help(run):
         "methods",
         "demo",
         "reproduce",
+        "cache",
     )
     for word in (*commands, "bench", "--show-completion"):
         assert word in text

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from permvi import posterior as posterior
     from permvi import report as report
     from permvi import transforms as transforms
+    from permvi._cache import enable_cache as enable_cache
     from permvi._compare import compare as compare
     from permvi._fit import FitWarning as FitWarning
     from permvi._fit import fit as fit
@@ -49,6 +50,7 @@ _HOMES = {
     "PermutationGibbs": "permvi.inference.gibbs",
     "Posterior": "permvi.posterior",
     "compare": "permvi._compare",
+    "enable_cache": "permvi._cache",
     "fit": "permvi._fit",
     "fit_many": "permvi._fit",
     "load": "permvi.posterior",

@@ -1,5 +1,6 @@
 """The command line. Each command is a function in ``permvi._cli``, listed in `_COMMANDS`."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -8,7 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from permvi._cache import enable_cache, is_wanted
 from permvi._cli import terminal
+from permvi._cli.cache import cache
 from permvi._cli.identify import identify
 from permvi._cli.match import match
 from permvi._cli.methods import methods
@@ -18,7 +21,7 @@ from permvi._cli.studies import bench, demo, reproduce
 from permvi._cli.track import track
 from permvi._version import __version__
 
-_COMMANDS = (match, rank, track, identify, report, ask, methods, demo, reproduce, bench)
+_COMMANDS = (match, rank, track, identify, report, ask, methods, demo, reproduce, bench, cache)
 
 # The exit status that shells report for a program ended by a signal.
 _INTERRUPTED = 128 + signal.SIGINT
@@ -100,6 +103,10 @@ def _permvi(
 ) -> None:
     """Bayesian inference over permutations: matchings, orders and identities with probabilities."""
     del version
+    if is_wanted():
+        # A command without a cache is slow, one that ends here is useless.
+        with contextlib.suppress(OSError):
+            enable_cache()
 
 
 for _command in _COMMANDS:

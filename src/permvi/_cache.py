@@ -1,0 +1,58 @@
+"""Compiled programmes on disk: what one process has compiled, the next one need not."""
+
+import os
+from os import PathLike
+from pathlib import Path
+
+from permvi._jax import jax, once_loaded
+
+# The environment variable that names the folder; empty for no cache.
+FOLDER = "PERMVI_CACHE"
+# Programmes that took less than this to compile, in seconds, are not worth a file.
+_LEAST_SECONDS = 0.2
+
+
+def enable_cache(folder: str | PathLike[str] | None = None) -> Path:
+    """Keep what JAX compiles in a folder, so that later processes start at once.
+
+    The command line does this by itself. Programmes that call back to Python cannot be kept: those
+    of "rounding" and "stick_breaking" are compiled anew in every process.
+
+    Args:
+        folder: The folder, which is made if need be. By default the one that the environment
+            variable PERMVI_CACHE names, else "compiled" in the user's cache folder for permvi.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    path = Path(folder or os.environ.get(FOLDER) or _default())
+    path.mkdir(parents=True, exist_ok=True)
+
+    def configure() -> None:
+        jax.config.update("jax_compilation_cache_dir", str(path))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+
+    once_loaded(configure)
+    return path
+
+
+def is_wanted() -> bool:
+    """Return whether the command line should keep what it compiles.
+
+    It does not if PERMVI_CACHE is empty, or if the user has set up a cache of JAX.
+    """
+    return os.environ.get(FOLDER) != "" and "JAX_COMPILATION_CACHE_DIR" not in os.environ
+
+
+def cached_files(folder: Path) -> list[Path]:
+    """Return the files that JAX keeps in a cache, and nothing else that may be there."""
+    return sorted(path for path in folder.glob("*-cache") if path.is_file())
+
+
+def _default() -> Path:
+    import pooch
+
+    return Path(pooch.os_cache("permvi")) / "compiled"
