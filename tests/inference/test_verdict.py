@@ -90,3 +90,21 @@ def test_slow_functions_are_not_called_for_all_matchings():
     with pytest.warns(pv.FitWarning):
         pv.fit(model, "map")
     assert calls < 20_000
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_chains_that_stay_in_one_of_two_modes_are_found_out(seed):
+    scores = 12 * (np.eye(8) + np.roll(np.eye(8), 1, 1))
+    options = {"proposal": "none", "start": "map", "num_steps": 2000}
+    with pytest.warns(pv.FitWarning):
+        found = pv.fit(pv.models.LinearMatching(scores), "mcmc", seed, **options)
+    np.testing.assert_allclose(found.diagnostics.bias_by_row, 0.5, atol=0.01)
+    assert found.diagnostics.verdict == "do not trust"
+
+
+def test_weighted_draws_that_are_right_are_trusted():
+    # A search finds both modes and cannot tell that the draws have weighed them well.
+    scores = 12 * (np.eye(8) + np.roll(np.eye(8), 1, 1))
+    found = pv.fit(pv.models.LinearMatching(scores), "stick_breaking_discrete")
+    np.testing.assert_allclose(found.diagnostics.bias_by_row, 0.0, atol=0.01)
+    assert found.diagnostics.verdict == "trust"

@@ -14,6 +14,7 @@ from permvi.inference.discrete.run import DiscreteResult, run_discrete, run_disc
 from permvi.inference.exact.method import count_all
 from permvi.inference.method import Context, Method, MethodInfo, alike, option_names
 from permvi.inference.rao_blackwell import conditional, with_marginals
+from permvi.inference.verdict.audit import audited_estimate
 from permvi.inference.vi import run_vi
 from permvi.posterior import Posterior, diagnose
 from permvi.posterior.diagnostics import MISSED_CHECK
@@ -22,7 +23,8 @@ from permvi.problem.prepare import Prepared
 
 _KINDS = {"sequential": None, "stick_breaking_discrete": "stick_breaking"}
 _SIGNALS = (
-    "ess_per_draw", "sampling_error_by_row", "missed_mass", "elbo_trace", "evidence_gap"
+    "ess_per_draw", "sampling_error_by_row", "missed_mass", "elbo_trace", "evidence_gap",
+    "bias_by_row",
 )  # fmt: skip
 _ADVICE = "try more components or method='mcmc'"
 # The least probability of a pair in the relaxed fit at which training starts.
@@ -165,7 +167,8 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
         num_evaluations=seen.num_evaluations,
     )
     law = FamilyLaw(result.family, prepared.reduction, draws, weighted.log_weights)
-    return with_marginals(dataclasses.replace(posterior, law=law), finer)
+    posterior = with_marginals(dataclasses.replace(posterior, law=law), finer)
+    return posterior if exact else audited_estimate(prepared, posterior, _ADVICE)
 
 
 def _elbo(result: DiscreteResult) -> float:

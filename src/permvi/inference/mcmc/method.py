@@ -16,6 +16,7 @@ from permvi.inference.mcmc.result import MCMCResult, summarise_chains
 from permvi.inference.mcmc.run import run_mcmc, run_mcmc_batch
 from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
 from permvi.inference.rao_blackwell import conditional, with_marginals
+from permvi.inference.verdict.audit import audited_estimate
 from permvi.posterior import Posterior, diagnose
 from permvi.posterior.diagnostics import R_HAT_CHECK
 from permvi.problem.evaluation import evaluator
@@ -41,7 +42,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     proposal, spent = _proposal(prepared, context)
     options = _options(context, spent)
     result = run_mcmc(prepared.problem, context.rng_key, options, proposal, context.step)
-    return posterior_of(prepared, result, spent, options)
+    return audited_estimate(prepared, posterior_of(prepared, result, spent, options), _ADVICE)
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
@@ -58,7 +59,7 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
     proposal = None if first is None else first._replace(params=stack(families))
     results = run_mcmc_batch(stack(problems), context.rng_key, options, proposal, context.step)
     return [
-        posterior_of(prepared, result, spent, options)
+        audited_estimate(prepared, posterior_of(prepared, result, spent, options), _ADVICE)
         for prepared, result, (_, spent) in zip(batch, results, found, strict=True)
     ]
 

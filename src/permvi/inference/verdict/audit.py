@@ -112,6 +112,26 @@ def audited_joint_draws(
     return dataclasses.replace(posterior, diagnostics=found)
 
 
+def audited_estimate(prepared: Prepared, posterior: Posterior, advice: str) -> Posterior:
+    """Let a better answer decide on a posterior that knows its error, if it costs no evaluations.
+
+    Chains and weighted draws of a linear or quadratic model may have missed a mode, or may be right
+    though a search believes that they have. The standard error of an evidence that goes with wrong
+    marginals is left out.
+    """
+    linear_or_quadratic = (
+        prepared.problem.scores is not None
+        or getattr(prepared.model, "quadratic", None) is not None
+    )
+    answer = _answer(prepared) if linear_or_quadratic else None
+    if answer is None:
+        return posterior
+    judged = _judged(posterior, _beyond_error(posterior, answer), advice, prepared.labels[0])
+    if judged.diagnostics.verdict == "do not trust":
+        return dataclasses.replace(judged, log_evidence_se=None)
+    return judged
+
+
 def compared(posterior: Posterior, answer: Posterior, advice: str) -> Posterior:
     """Judge a posterior by its distance to a better answer, if that can be trusted."""
     if answer.diagnostics.verdict != "trust":
@@ -150,11 +170,10 @@ def _judged(
     """Let the total variation (n,) or (S, n) to the right answer decide."""
     found = posterior.diagnostics
     judged = diagnose(row_labels=row_labels, advice=advice, bias_by_row=by_row)
+    # Doubts about an answer that is right would only confuse.
+    kept = () if (judged.verdict, found.verdict) == ("trust", "do not trust") else found.reasons
     found = dataclasses.replace(
-        found,
-        verdict=judged.verdict,
-        reasons=(*judged.reasons, *found.reasons),
-        bias_by_row=by_row,
+        found, verdict=judged.verdict, reasons=(*judged.reasons, *kept), bias_by_row=by_row
     )
     return dataclasses.replace(posterior, diagnostics=found)
 
