@@ -143,10 +143,17 @@ def _choose(
 
 
 def suited(prepared: Prepared, chosen: Method) -> Prepared:
-    """Return a model as the method takes it: with tables for one that takes no lists of pairs."""
-    if prepared.listed is None or chosen.lists or is_large(prepared.model.shape):
-        return prepared
-    return prepare(prepared.model, lists=False)
+    """Return a model as the method takes it.
+
+    A method that takes no lists of pairs gets tables, and one that computes in JAX gets linear
+    models without the constants that float32 would round.
+    """
+    if prepared.listed is not None:
+        keep = chosen.lists or is_large(prepared.model.shape)
+    else:
+        # If known pairs leave nothing open, the evidence is computed in JAX for all methods.
+        keep = prepared.problem.scores is None or not (chosen.rounds or prepared.settled)
+    return prepared if keep else prepare(prepared.model, lists=False, centred=True)
 
 
 def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
@@ -208,7 +215,7 @@ def _complete(
     """Add everything to a posterior that does not depend on the method."""
     evidence = posterior.log_evidence
     if evidence is not None:
-        evidence += getattr(prepared.model, "log_constant", None) or 0.0
+        evidence += prepared.offset + (getattr(prepared.model, "log_constant", None) or 0.0)
     diagnostics = posterior.diagnostics
     if prepared.note is not None:
         reasons = (*diagnostics.reasons, prepared.note)
