@@ -186,7 +186,7 @@ WALKS = {
     "    except SystemExit as done: assert not done.code",
 }
 RECORD = """
-import sys, warnings
+import sys, threading, warnings
 warnings.simplefilter("ignore")
 entered = []
 def enter(frame, event, argument):
@@ -200,6 +200,7 @@ def enter(frame, event, argument):
         caller = caller and caller.f_back
     entered.append(name[len(SOURCE):-3])
 sys.setprofile(enter)
+threading.setprofile(enter)
 call()
 sys.setprofile(None)
 print("ENTERED", *sorted(set(entered)))

@@ -10,6 +10,7 @@ import numpy as np
 
 from permvi import _checks
 from permvi.inference import auto, registry
+from permvi.inference.interruptible import listening
 from permvi.inference.method import Context, Method, Progress, silent
 from permvi.inference.verdict.precision import judged_rounding
 from permvi.models import CallableModel, Model, fingerprint
@@ -171,8 +172,9 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
             num_evaluations=1,
         )
     chosen.check(prepared)
-    found = chosen.run(prepared, context)
-    return judged_rounding(prepared, found) if chosen.rounds else found
+    if not (chosen.rounds and prepared.problem.traceable):
+        return chosen.run(prepared, context)
+    return judged_rounding(prepared, listening(lambda: chosen.run(prepared, context)))
 
 
 def _run_together(
@@ -183,7 +185,8 @@ def _run_together(
         return None
     for prepared in batch:
         chosen.check(prepared)
-    found = chosen.run_many(batch, context)
+    together = chosen.run_many
+    found = listening(lambda: together(batch, context))
     if found is None or not chosen.rounds:
         return found
     return [judged_rounding(*pair) for pair in zip(batch, found, strict=True)]
