@@ -163,6 +163,10 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
         only = np.asarray(prepared.model.known)[None]
         problem = prepared.problem
         evidence = problem.constant if prepared.listed else log_densities(problem, only)[0]
+        if evidence == -np.inf:
+            raise ValueError(
+                "known and unmatched weights must leave a feasible matching, got none."
+            )
         return Posterior.from_draws(
             only,
             shape=prepared.model.shape,
