@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from permvi import _checks
+from permvi._threads import single_threaded_blas
 from permvi.inference import auto, registry
 from permvi.inference.interruptible import listening
 from permvi.inference.method import Context, Method, Progress, silent
@@ -176,9 +177,13 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
             num_evaluations=1,
         )
     chosen.check(prepared)
-    if not (chosen.rounds and prepared.problem.traceable):
+    if not chosen.rounds:
         return chosen.run(prepared, context)
-    return judged_rounding(prepared, listening(lambda: chosen.run(prepared, context)))
+    with single_threaded_blas():
+        if not prepared.problem.traceable:
+            return chosen.run(prepared, context)
+        found = listening(lambda: chosen.run(prepared, context))
+        return judged_rounding(prepared, found)
 
 
 def _run_together(
@@ -190,7 +195,8 @@ def _run_together(
     for prepared in batch:
         chosen.check(prepared)
     together = chosen.run_many
-    found = listening(lambda: together(batch, context))
+    with single_threaded_blas():
+        found = listening(lambda: together(batch, context))
     if found is None or not chosen.rounds:
         return found
     return [judged_rounding(*pair) for pair in zip(batch, found, strict=True)]
