@@ -20,6 +20,7 @@ from permvi.posterior import Latent, Posterior, diagnose
 from permvi.posterior.marginals import is_large
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared, prepare
+from permvi.problem.unmatched import LogWeights, tables_by_site
 
 # Draws of permutations for the moments of latents that a model has integrated out.
 _NUM_DRAWS = 4000
@@ -153,8 +154,7 @@ def suited(prepared: Prepared, chosen: Method) -> Prepared:
     if prepared.listed is not None:
         keep = chosen.lists or is_large(prepared.model.shape)
     else:
-        # If known pairs leave nothing open, the evidence is computed in JAX for all methods.
-        keep = prepared.problem.scores is None or not (chosen.rounds or prepared.settled)
+        keep = prepared.problem.scores is None or not chosen.rounds
     return prepared if keep else prepare(prepared.model, lists=False, centred=True)
 
 
@@ -162,8 +162,7 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
     """Run a method on one model, unless known pairs leave nothing to infer."""
     if prepared.settled and not prepared.problem.latents:
         only = np.asarray(prepared.model.known)[None]
-        problem = prepared.problem
-        evidence = problem.constant if prepared.listed else log_densities(problem, only)[0]
+        evidence = _evidence_of(prepared, only)
         if evidence == -np.inf:
             raise ValueError(
                 "known and unmatched weights must leave a feasible matching, got none."
@@ -184,6 +183,17 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
             return chosen.run(prepared, context)
         found = listening(lambda: chosen.run(prepared, context))
         return judged_rounding(prepared, found)
+
+
+def _evidence_of(prepared: Prepared, only: np.ndarray) -> float:
+    """Return the log density of the only matching, (1, n) or (1, S, n), with unmatched weights."""
+    if prepared.listed is not None:
+        return float(prepared.problem.constant)
+    if prepared.linear is None:
+        return float(log_densities(prepared.problem, only)[0])
+    tables = tables_by_site(prepared.linear.arguments(), prepared.model.num_sites)
+    sites = only.reshape(len(tables), -1)
+    return sum(float(LogWeights(t).of(perm)) for t, perm in zip(tables, sites, strict=True))
 
 
 def _run_together(
