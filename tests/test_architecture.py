@@ -19,7 +19,8 @@ SOURCE = ROOT / "src" / "permvi"
 
 # Lowest first. A module may import from its own layer's package and from lower layers.
 LAYERS = [
-    ["_version", "_checks", "_compiled", "_files", "_jax", "_numerics", "_tables", "_threads"],
+    ["_version", "_checks", "_compiled", "_files", "_jax", "_memory", "_numerics"],
+    ["_tables", "_threads"],
     ["permutations"],
     ["_assignment", "assignment"],
     ["transforms"],
@@ -174,8 +175,9 @@ def test_paths_in_the_documents_exist():
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-# Small files that every walk passes: checks, the numba decorator, writing files, pytrees.
-LEAVES = {"__init__", "_checks", "_compiled", "_files", "_jax"}
+# Small files that every walk passes: checks, the numba decorator, writing files, pytrees, memory
+# and threads.
+LEAVES = {"__init__", "_checks", "_compiled", "_files", "_jax", "_memory", "_threads"}
 # Calls whose first entries into modules are recorded, apart from what runs at import.
 WALKS = {
     "rounding": "import permvi as pv, numpy as np; model = pv.models.LinearMatching(np.eye(4))\n"

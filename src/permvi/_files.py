@@ -33,7 +33,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> Path:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
+        reason = (error.strerror or str(error) or type(error).__name__).lower()
         failure = type(error)(f"{path} cannot be written: {reason}; nothing was changed.")
         failure.errno = error.errno
         raise failure from error

@@ -176,6 +176,7 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
             num_evaluations=1,
         )
     chosen.check(prepared)
+    chosen.check_memory(prepared)
     if not chosen.rounds:
         return chosen.run(prepared, context)
     with single_threaded_blas():

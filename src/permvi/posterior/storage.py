@@ -99,11 +99,13 @@ def _unsealed(source: Path, content: bytes) -> bytes:
 
     Files of permvi before this check have no seal.
     """
-    inner, seal = content[:-_SEAL_LENGTH], content[-_SEAL_LENGTH:]
-    if not seal.startswith(_SEAL):
+    # A part of the seal may be cut off, or more bytes follow it.
+    _, found, digest = content[-2 * _SEAL_LENGTH :].rpartition(_SEAL)
+    if not found:
         return content
-    if seal != _seal(inner):
-        raise ValueError(f"path must be a whole posterior, got {source}, which is damaged.")
+    inner = content[: -len(found) - len(digest)]
+    if found + digest != _seal(inner):
+        raise _damaged(source)
     return inner
 
 
@@ -120,9 +122,13 @@ def _read(source: Path, content: bytes) -> "xr.Dataset":
             return dataset.load()
     # The kind of error that HDF5 raises depends on where the damage is.
     except Exception as error:
-        raise ValueError(
-            f"path must be a netCDF file, got {source}, which is damaged or something else."
-        ) from error
+        raise _damaged(source) from error
+
+
+def _damaged(source: Path) -> ValueError:
+    return ValueError(
+        f"path must be a netCDF file, got {source}, which is damaged or something else."
+    )
 
 
 def _to_dataset(posterior: Posterior) -> "xr.Dataset":
