@@ -115,6 +115,14 @@ def test_what_may_stay_unmatched_is_defined_once():
         assert not given.search(text), path
 
 
+def test_only_one_function_writes_files():
+    writing = re.compile(
+        r"open\([^)]*[\"'][wax]b?\+?[\"']|\.(write_text|write_bytes)\(|to_netcdf\(temp"
+    )
+    for path, text in modules_outside("_files.py"):
+        assert not writing.search(text), path
+
+
 def test_every_method_has_one_room():
     rooms = {}
     for path in (SOURCE / "inference").rglob("*.py"):
