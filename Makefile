@@ -2,7 +2,7 @@
 # PYTHON=/path/to/python3 picks the interpreter.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all check format bench docs clean
+.PHONY: demo test test-all fuzz check format bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,6 +30,11 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(PYTEST)
 	JAX_ENABLE_X64=0 $(PYTEST) -m float32
+
+# EXAMPLES of each property, for all methods; failures are kept in .fuzz and tried first the next time.
+EXAMPLES := 200
+fuzz: $(STAMP)
+	PERMVI_FUZZ=$(EXAMPLES) JAX_ENABLE_X64=0 $(BIN)/pytest -n 2 -q tests/properties
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import permvi as pv
-from permvi._files import atomic
+from permvi._files import write_text
 from permvi._tables import markdown_table
 from permvi.experiments.compare import METRICS, Target, format_number, refusals, table, targets
 
@@ -163,8 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", default="paper", help="size of the study")
     given = parser.parse_args(arguments)
     text = rewritten(given.page.read_text(encoding="utf-8"), given.results, given.size)
-    with atomic(given.page) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(given.page, text)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
 from benchmarks.linear_problems import EXACT_SIZE, Problem
-from permvi._files import atomic
+from permvi._files import write_bytes
 from permvi.inference.exact import solve_exact
 
 CACHE = Path(__file__).parents[1] / "build" / "linear_truth"
@@ -66,8 +66,9 @@ def truth(problem: Problem, cache: Path | None = None) -> Truth:
     found = _compute(problem)
     cache.mkdir(parents=True, exist_ok=True)
     evidence = np.nan if found.log_evidence is None else found.log_evidence
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **{**found._asdict(), "log_evidence": evidence})
+    file = io.BytesIO()
+    np.savez_compressed(file, **{**found._asdict(), "log_evidence": evidence})
+    write_bytes(path, file.getbuffer())
     return found
 
 

@@ -3,8 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import permvi as pv
 from permvi import _threads
 
 
@@ -43,3 +45,31 @@ def test_there_are_no_more_threads_than_tasks_or_cores(monkeypatch):
         with _threads.pool(num_tasks) as threads:
             assert isinstance(threads, ThreadPoolExecutor)
             assert threads._max_workers == expected
+
+
+def test_a_fit_does_not_depend_on_the_threads_of_blas(rng):
+    scores, seen = rng.normal(size=(4, 4)), set()
+
+    def density(perm):
+        seen.update(blas_threads())
+        return float(scores[np.arange(4), perm].sum())
+
+    with threadpool_limits(2, user_api="blas"):
+        pv.fit(density, "exact", n=4, input="perm", jax=False)
+        pv.fit(density, "mcmc", n=4, input="perm", jax=False, num_steps=500)
+        assert seen == {1, 2}, "the exact method adds up by itself"
+        assert blas_threads() == {2}
+
+
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+@pytest.mark.parametrize("method", ["exact", "linear", "map", "perturb_and_map", "importance"])
+def test_fits_in_threads_equal_fits_one_after_the_other(method, rng):
+    models = [pv.models.LinearMatching(2 * rng.normal(size=(5, 5))) for _ in range(6)]
+    alone = [pv.fit(model, method, seed=k) for k, model in enumerate(models)]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(
+            threads.map(lambda k: pv.fit(models[k], method, seed=k), range(len(models)))
+        )
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one.marginals, other.marginals)
+        assert one.log_evidence == other.log_evidence

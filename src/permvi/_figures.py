@@ -1,6 +1,7 @@
 """The shared style of all figures, and saving them atomically."""
 
 import contextlib
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from permvi._files import atomic
+from permvi._files import write_bytes
 
 # Okabe and Ito (2008): distinguishable with any of the common colour vision deficiencies.
 PALETTE = (
@@ -55,16 +56,13 @@ def styled() -> Iterator[None]:
 def save(
     figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "pdf"), dpi: int = 300
 ) -> list[Path]:
-    """Save a figure as ``folder/name.png`` and so on; return the paths.
-
-    Each file is written under a temporary name and then moved, so that no file is incomplete.
-    """
+    """Save a figure as ``folder/name.png`` and so on; return the paths."""
     paths = []
     for form in formats:
         if form not in _UNDATED:
             raise ValueError(f"formats must be among {', '.join(_UNDATED)}, got {form!r}.")
-        path = folder / f"{name}.{form}"
-        with styled(), atomic(path) as temporary:
-            figure.savefig(temporary, format=form, dpi=dpi, metadata=_UNDATED[form])
-        paths.append(path)
+        drawn = io.BytesIO()
+        with styled():
+            figure.savefig(drawn, format=form, dpi=dpi, metadata=_UNDATED[form])
+        paths.append(write_bytes(folder / f"{name}.{form}", drawn.getbuffer()))
     return paths

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from permvi import _checks
+from permvi._threads import single_threaded_blas
 from permvi.inference import auto, registry
+from permvi.inference.interruptible import listening
 from permvi.inference.method import Context, Method, Progress, silent
 from permvi.inference.verdict.precision import judged_rounding
 from permvi.models import CallableModel, LinearMatching, Model, fingerprint
@@ -19,6 +21,7 @@ from permvi.posterior import Latent, Posterior, diagnose
 from permvi.posterior.marginals import is_large
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared, prepare
+from permvi.problem.unmatched import LogWeights, tables_by_site
 
 # Draws of permutations for the moments of latents that a model has integrated out.
 _NUM_DRAWS = 4000
@@ -145,18 +148,27 @@ def _choose(
 
 
 def suited(prepared: Prepared, chosen: Method) -> Prepared:
-    """Return a model as the method takes it: with tables for one that takes no lists of pairs."""
-    if prepared.listed is None or chosen.lists or is_large(prepared.model.shape):
-        return prepared
-    return prepare(prepared.model, lists=False)
+    """Return a model as the method takes it.
+
+    A method that takes no lists of pairs gets tables, and one that computes in JAX gets linear
+    models without the constants that float32 would round.
+    """
+    if prepared.listed is not None:
+        keep = chosen.lists or is_large(prepared.model.shape)
+    else:
+        keep = prepared.problem.scores is None or not chosen.rounds
+    return prepared if keep else prepare(prepared.model, lists=False, centred=True)
 
 
 def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
     """Run a method on one model, unless known pairs leave nothing to infer."""
     if prepared.settled and not prepared.problem.latents:
         only = np.asarray(prepared.model.known)[None]
-        problem = prepared.problem
-        evidence = problem.constant if prepared.listed else log_densities(problem, only)[0]
+        evidence = _evidence_of(prepared, only)
+        if evidence == -np.inf:
+            raise ValueError(
+                "known and unmatched weights must leave a feasible matching, got none."
+            )
         return Posterior.from_draws(
             only,
             shape=prepared.model.shape,
@@ -166,8 +178,25 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
             num_evaluations=1,
         )
     chosen.check(prepared)
-    found = chosen.run(prepared, context)
-    return judged_rounding(prepared, found) if chosen.rounds else found
+    chosen.check_memory(prepared)
+    if not chosen.rounds:
+        return chosen.run(prepared, context)
+    with single_threaded_blas():
+        if not prepared.problem.traceable:
+            return chosen.run(prepared, context)
+        found = listening(lambda: chosen.run(prepared, context))
+        return judged_rounding(prepared, found)
+
+
+def _evidence_of(prepared: Prepared, only: np.ndarray) -> float:
+    """Return the log density of the only matching, (1, n) or (1, S, n), with unmatched weights."""
+    if prepared.listed is not None:
+        return float(prepared.problem.constant)
+    if prepared.linear is None:
+        return float(log_densities(prepared.problem, only)[0])
+    tables = tables_by_site(prepared.linear.arguments(), prepared.model.num_sites)
+    sites = only.reshape(len(tables), -1)
+    return sum(float(LogWeights(t).of(perm)) for t, perm in zip(tables, sites, strict=True))
 
 
 def _run_together(
@@ -178,7 +207,9 @@ def _run_together(
         return None
     for prepared in batch:
         chosen.check(prepared)
-    found = chosen.run_many(batch, context)
+    together = chosen.run_many
+    with single_threaded_blas():
+        found = listening(lambda: together(batch, context))
     if found is None or not chosen.rounds:
         return found
     return [judged_rounding(*pair) for pair in zip(batch, found, strict=True)]
@@ -212,7 +243,7 @@ def _complete(
     """Add everything to a posterior that does not depend on the method."""
     evidence = posterior.log_evidence
     if evidence is not None:
-        evidence += getattr(prepared.model, "log_constant", None) or 0.0
+        evidence += prepared.offset + (getattr(prepared.model, "log_constant", None) or 0.0)
     diagnostics = posterior.diagnostics
     if prepared.note is not None:
         reasons = (*diagnostics.reasons, prepared.note)

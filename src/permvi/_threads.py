@@ -19,15 +19,22 @@ _limits: Any = None
 def pool(num_tasks: int) -> Iterator[ThreadPoolExecutor]:
     """Open threads for this many tasks, at most one per core; one task leaves BLAS as it is."""
     num_threads = min(num_tasks, os.cpu_count() or 1)
-    limited = _single_threaded_blas() if num_threads > 1 else contextlib.nullcontext()
+    limited = single_threaded_blas() if num_threads > 1 else contextlib.nullcontext()
     with limited, ThreadPoolExecutor(num_threads) as threads:
         yield threads
 
 
 @contextlib.contextmanager
-def _single_threaded_blas() -> Iterator[None]:
-    """Limit BLAS in the whole process from the first entry to the last exit."""
+def single_threaded_blas() -> Iterator[None]:
+    """Limit BLAS in the whole process from the first entry to the last exit.
+
+    BLAS adds up in an order that depends on its threads. With one, a seed gives the same result on
+    machines with any number of cores.
+    """
     global _num_open, _limits
+    # A BLAS that is loaded later would not be limited, and SciPy brings its own.
+    import scipy.linalg  # noqa: F401
+
     # Imported here because it inspects all loaded libraries.
     from threadpoolctl import threadpool_limits
 

@@ -119,6 +119,7 @@ def match(
         ),
     ] = None,
     csv_file: options.CsvFile = None,
+    raw_csv: options.RawCsv = False,
     save: options.Save = None,
     plot: options.Plot = None,
     report: options.Report = None,
@@ -152,7 +153,7 @@ def match(
         asked = problem.settings | unpaired._asdict() | files.named()
         posterior = results.fit(problem.model, method, seed, progress, asked)
         progress("writing", 0, 1)
-        results.write(posterior, level, written)
+        results.write(posterior, level, written, raw_csv=raw_csv)
     if problem.note and not quiet:
         terminal.note(problem.note)
     if as_json:

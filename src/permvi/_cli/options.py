@@ -44,6 +44,13 @@ Level = Annotated[float, typer.Option(help="Probability of the credible sets.")]
 CsvFile = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write the table of items.")
 ]
+RawCsv = Annotated[
+    bool,
+    typer.Option(
+        "--raw-csv",
+        help="Write labels to CSV as they are, also those that a spreadsheet takes for formulas.",
+    ),
+]
 Save = Annotated[Path | None, typer.Option(metavar="FILE", help="Save the posterior as netCDF.")]
 Plot = Annotated[
     Path | None,

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 import json
 import platform
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from permvi._cli import terminal
-from permvi._files import atomic
+from permvi._files import write_text
 
 if TYPE_CHECKING:
     from permvi.inference.method import Progress
@@ -35,6 +36,8 @@ SHOWN_OF_MANY = 100
 # The number of matchings that are listed by default. There are none for problems above a size where
 # each matching has a negligible probability and finding it takes minutes.
 _TOP = 3
+# How spreadsheets recognise a formula, after white space; the last four are full-width.
+_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _MAX_SIZE_OF_TOP = 500
 
 
@@ -68,30 +71,46 @@ def exit_unless_trusted(verdict: str, reason: str) -> None:
         raise typer.Exit(NOT_TRUSTED)
 
 
-def write(posterior: "Posterior", level: float, files: Mapping[str, Path | None]) -> None:
+def write(
+    posterior: "Posterior",
+    level: float,
+    files: Mapping[str, Path | None],
+    *,
+    raw_csv: bool = False,
+) -> None:
     """Write the files that were asked for; each is complete or missing."""
     if files["save"] is not None:
         posterior.save(files["save"])
     if files["csv"] is not None:
-        write_csv(files["csv"], items_of(posterior, level))
+        write_csv(files["csv"], items_of(posterior, level), raw=raw_csv)
     if files["plot"] is not None:
         save_figure(posterior.plot().figure, files["plot"])
     if files["report"] is not None:
         posterior.report(files["report"])
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows with the same keys; an empty cell in place of a label means "unmatched"."""
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0])
-        for row in rows:
-            writer.writerow([_cell(value) for value in row.values()])
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, raw: bool = False) -> None:
+    """Write rows with the same keys; an empty cell in place of a label means "unmatched".
+
+    Text that a spreadsheet would run as a formula gets an apostrophe in front, unless ``raw``.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    for row in (rows[0], *(row.values() for row in rows)):
+        cells = ["; ".join(map(_name, one)) if isinstance(one, list) else one for one in row]
+        writer.writerow(cells if raw else [_inert(cell) for cell in cells])
+    write_text(path, file.getvalue())
 
 
-def _cell(value: Any) -> Any:
-    """Join the labels of a set in one cell; return other values as they are."""
-    return "; ".join(map(_name, value)) if isinstance(value, list) else value
+def _inert(cell: Any) -> Any:
+    """Return a cell that a spreadsheet shows and does not run; numbers are harmless."""
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA_SIGNS):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def save_figure(figure: Any, path: Path) -> None:

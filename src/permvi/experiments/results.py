@@ -1,12 +1,13 @@
 """What every study returns and writes."""
 
 import csv
+import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from permvi._files import atomic, write_json
+from permvi._files import write_json, write_text
 from permvi._tables import markdown_table
 
 if TYPE_CHECKING:
@@ -120,22 +121,18 @@ def write_rows(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """
     listed = list(rows)
     header = list(dict.fromkeys(key for row in listed for key in row))
-    path = folder / "rows.csv"
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, header, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(listed)
-    return path
+    file = io.StringIO()
+    writer = csv.DictWriter(file, header, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(listed)
+    return write_text(folder / "rows.csv", file.getvalue())
 
 
 def write_tables(folder: Path, tables: Iterable[Table]) -> Path:
     """Write ``tables.md``, the tables for people."""
-    path = folder / "tables.md"
     blocks = []
     for table in tables:
         header = [column.removeprefix(">") for column in table.columns]
         rows = [[cell.replace(" ± ", _PLUS_MINUS) for cell in row] for row in table.rows]
         blocks.append(f"## {table.title}\n\n{markdown_table(header, rows)}\n")
-    with atomic(path) as temporary:
-        temporary.write_text("\n".join(blocks), encoding="utf-8")
-    return path
+    return write_text(folder / "tables.md", "\n".join(blocks))

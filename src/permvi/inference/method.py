@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from permvi import _memory
 from permvi._jax import jax
 from permvi.posterior import Marginals, Posterior
 from permvi.posterior.marginals import MAX_CELLS
@@ -85,6 +86,7 @@ class Method:
         square: Whether it needs as many items as labels.
         lists: Whether it accepts a list of candidate pairs instead of tables.
         rounds: Whether it evaluates in JAX's default precision only; "exact" takes more if it must.
+        tables: How many tables of the problem's size, in float64, a fit holds at once, at least.
     """
 
     info: MethodInfo
@@ -97,6 +99,7 @@ class Method:
     square: bool = False
     lists: bool = False
     rounds: bool = True
+    tables: int = 8
 
     def check(self, prepared: Prepared) -> None:
         """Raise ``ValueError`` for a model that the method does not support."""
@@ -125,6 +128,22 @@ class Method:
         for refused, expected, got in refusals:
             if refused:
                 raise ValueError(f"model must {expected} for method {info.name!r}, got {got}.")
+
+    def check_memory(self, prepared: Prepared) -> None:
+        """Raise ``ValueError`` for a model whose tables do not fit into the memory that is free."""
+        if prepared.listed is not None:
+            return
+        problem, (n, m) = prepared.problem, prepared.problem.shape
+        # Where items may stay unmatched, each has one more choice of its own.
+        size = n + m if problem.is_partial and self.rounds else max(n, m)
+        needed = 8.0 * self.tables * problem.num_sites * size**2
+        if problem.scores is None:
+            advice = "known pairs or fewer items make the tables smaller"
+        elif self.linear:
+            advice = "list the pairs that matter in a models.SparseMatching"
+        else:
+            advice = "try method='linear'"
+        _memory.check(f"method {self.info.name!r} on {n:,} by {m:,} pairs", needed, advice)
 
 
 def option_names(options: type) -> tuple[str, ...]:

@@ -1,14 +1,14 @@
 """One posterior in one netCDF file, without pickle.
 
 Arrays are variables, names and numbers are JSON in the attribute ``record``, and a checksum covers
-both. The file is written under a temporary name and then renamed, so that a crash leaves the old
-file or none.
+both. Another checksum, of the whole file, follows the bytes of netCDF: other programs do not read
+so far, and `load` checks it before HDF5 sees anything.
 """
 
 import dataclasses
 import hashlib
+import io
 import json
-import os
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
-from permvi._files import atomic
+from permvi._files import check_target, write_bytes
 from permvi.posterior import diagnostics
 from permvi.posterior.diagnostics import Diagnostics
 from permvi.posterior.latents import Latent
@@ -40,6 +40,9 @@ _NUMBERS = (
     "fingerprint", "version", "num_evaluations", "seconds",
 )  # fmt: skip
 _LABELS = ("row_labels", "col_labels")
+_SEAL = b"\npermvi sha256 "
+_SEAL_LENGTH = len(_SEAL) + 64
+_MOST_COMPRESSED = 1100
 _COMPRESSION = {"zlib": True, "complevel": 4, "shuffle": True}
 
 
@@ -50,17 +53,12 @@ def save(posterior: Posterior, path: str | PathLike[str]) -> None:
         ValueError: ``path`` is a folder.
         FileNotFoundError: The folder of ``path`` does not exist.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise ValueError(f"path must be a file, got the folder {target}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in an existing folder, got {target}.")
-    dataset = _to_dataset(posterior)
-    with atomic(target) as temporary:
-        dataset.to_netcdf(temporary, engine="h5netcdf", encoding=_encoding(dataset))
-        # Without this, a power cut could leave the new name with an empty file.
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+    target, dataset = check_target(Path(path)), _to_dataset(posterior)
+    # In memory: HDF5 ends the process if the disk is full.
+    file = io.BytesIO()
+    dataset.to_netcdf(file, engine="h5netcdf", encoding=_encoding(dataset))
+    content = file.getvalue()
+    write_bytes(target, content + _seal(content))
 
 
 def load(path: str | PathLike[str]) -> Posterior:
@@ -75,7 +73,7 @@ def load(path: str | PathLike[str]) -> Posterior:
         raise ValueError(f"path must be a file, got the folder {source}.")
     if not source.exists():
         raise FileNotFoundError(f"path must be a saved posterior, got {source}, which is missing.")
-    dataset = _read(source)
+    dataset = _read(source, _unsealed(source, source.read_bytes()))
     form, version = dataset.attrs.get("format"), dataset.attrs.get("format_version")
     if form != FORMAT:
         raise ValueError(f"path must be a posterior saved by permvi, got another file, {source}.")
@@ -91,19 +89,46 @@ def load(path: str | PathLike[str]) -> Posterior:
         raise ValueError(f"path must be a whole posterior, got {source}: {error}") from error
 
 
-def _read(source: Path) -> "xr.Dataset":
+def _seal(content: bytes) -> bytes:
+    """Return the bytes that follow those of HDF5, which stops reading before them."""
+    return _SEAL + hashlib.sha256(content).hexdigest().encode()
+
+
+def _unsealed(source: Path, content: bytes) -> bytes:
+    """Return the bytes of HDF5, and check them; HDF5 itself may crash on damaged ones.
+
+    Files of permvi before this check have no seal.
+    """
+    # A part of the seal may be cut off, or more bytes follow it.
+    _, found, digest = content[-2 * _SEAL_LENGTH :].rpartition(_SEAL)
+    if not found:
+        return content
+    inner = content[: -len(found) - len(digest)]
+    if found + digest != _seal(inner):
+        raise _damaged(source)
+    return inner
+
+
+def _read(source: Path, content: bytes) -> "xr.Dataset":
     import xarray as xr
 
     try:
         with xr.open_dataset(
-            source, engine="h5netcdf", mask_and_scale=False, decode_times=False
+            io.BytesIO(content), engine="h5netcdf", mask_and_scale=False, decode_times=False
         ) as dataset:
+            # Before memory is taken: zlib makes a file at most about a thousand times smaller.
+            if dataset.nbytes > _MOST_COMPRESSED * len(content):
+                raise ValueError(f"{dataset.nbytes} bytes are declared in {len(content)}")
             return dataset.load()
     # The kind of error that HDF5 raises depends on where the damage is.
     except Exception as error:
-        raise ValueError(
-            f"path must be a netCDF file, got {source}, which is damaged or something else."
-        ) from error
+        raise _damaged(source) from error
+
+
+def _damaged(source: Path) -> ValueError:
+    return ValueError(
+        f"path must be a netCDF file, got {source}, which is damaged or something else."
+    )
 
 
 def _to_dataset(posterior: Posterior) -> "xr.Dataset":

@@ -65,7 +65,7 @@ def in_float64(problem: Problem, perms: np.ndarray) -> np.ndarray | None:
     """
     jax.clear_caches()
     try:
-        with _float64():
+        with float64():
             one = problem.log_density_of(problem.data, perms[:1])
             return None if one.dtype != np.float64 else log_densities(problem, perms)
     except TypeError:
@@ -75,10 +75,11 @@ def in_float64(problem: Problem, perms: np.ndarray) -> np.ndarray | None:
         jax.clear_caches()
 
 
-def _float64() -> AbstractContextManager[Any]:
+def float64(*, enabled: bool = True) -> AbstractContextManager[Any]:
+    """Let JAX compute in float64, or in float32, in this thread and inside the block."""
     # Older versions have it in jax.experimental only.
     home: Any = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
-    return home.enable_x64(True)  # noqa: FBT003 (its only argument)
+    return home.enable_x64(enabled)
 
 
 def filled(array: np.ndarray, size: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from permvi.models.labels import NO_LABELS, Labels
 from permvi.models.linear import gain_of_swap, sum_of_matched, sum_of_pairs
 from permvi.models.protocol import MAX_TABLE, Model
 from permvi.problem.candidates import Candidates
+from permvi.problem.centre import centre
 from permvi.problem.problem import Problem
 from permvi.problem.reduction import Reduction, remaining_mask
 from permvi.problem.sites import Layout
@@ -104,6 +105,8 @@ class Prepared:
         listed: The pairs of a large model that lists them. Then the problem has no scores, mask or
             log density, only its shape and its constant.
         note: What the list leaves out, None if that is nothing.
+        solved: The model that engines solve: ``model``, or a linear one with constants taken out.
+        offset: The log evidence that they add up to; `fit` adds it.
     """
 
     model: Any
@@ -112,6 +115,8 @@ class Prepared:
     settled: bool
     listed: Candidates | None = None
     note: str | None = None
+    solved: Any = None
+    offset: float = 0.0
 
     @property
     def labels(self) -> Labels:
@@ -126,9 +131,8 @@ class Prepared:
     @cached_property
     def linear(self) -> Linear | None:
         """The whole problem, known pairs included, or None if it is listed or not linear."""
-        no_table = self.listed is not None or getattr(self.model, "latents", None)
-        scores = None if no_table else getattr(self.model, "scores", None)
-        return None if scores is None else self.linear_with(scores)
+        scores = None if self.listed is not None else _linear_scores(self.solved)
+        return None if scores is None else _linear(self.solved, scores)
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -139,10 +143,7 @@ class Prepared:
 
     def linear_with(self, scores: Any) -> Linear:
         """Return the whole problem with scores (n, m) or (S, n, m) instead of the model's."""
-        names = ("mask", "known", "row_unmatched", "col_unmatched")
-        given = (getattr(self.model, name, None) for name in names)
-        arrays = (None if array is None else np.asarray(array) for array in given)
-        return Linear(_with_prior(self.model, scores), *arrays)
+        return _linear(self.model, _with_prior(self.model, scores))
 
     def restore(self, perms: np.ndarray) -> np.ndarray:
         """Put the known pairs back into matchings of the reduced problem."""
@@ -156,12 +157,14 @@ class Prepared:
         return np.where(np.asarray(self.reduction.settled) >= 0, 0.0, placed)
 
 
-def prepare(model: Model, *, lists: bool = True) -> Prepared:
+def prepare(model: Model, *, lists: bool = True, centred: bool = False) -> Prepared:
     """Turn a model into the problem that engines see.
 
     Args:
         model: The model.
         lists: Whether to take a list of candidate pairs instead of tables from a large model.
+        centred: Whether to take large constants out of the rows and columns of a linear model; see
+            `Prepared.offset`.
 
     Raises:
         ValueError: The mask allows no matching.
@@ -175,6 +178,14 @@ def prepare(model: Model, *, lists: bool = True) -> Prepared:
         # A model of the user's; ours have checked these when they were made.
         mask = _arguments.allowed_pairs(mask, table, NO_LABELS)
         known = _arguments.known_pairs(known, table, NO_LABELS, mask)
+    row, col = getattr(model, "row_unmatched", None), getattr(model, "col_unmatched", None)
+    traceable = getattr(model, "traceable", True)
+    scores, solved, offset = _linear_scores(model), model, 0.0
+    if centred and traceable and scores is not None:
+        found = centre(np.broadcast_to(scores, table), mask, known, row, col)
+        if found is not None:
+            solved, offset = found
+            scores, row, col = solved.scores, solved.row_unmatched, solved.col_unmatched
     reduction, settled = None, False
     if known is not None and (known >= 0).any():
         reduction = Reduction.of(known, model.shape[1])
@@ -183,33 +194,32 @@ def prepare(model: Model, *, lists: bool = True) -> Prepared:
             reduction, mask = None, known[..., None] == np.arange(model.shape[1])
         else:
             mask = remaining_mask(reduction, known, mask)
-    row, col = getattr(model, "row_unmatched", None), getattr(model, "col_unmatched", None)
     is_partial = may_be_partial(row, col)
     mask = _pruned(mask, partial=is_partial)
-    scores, constant = _scores(model, reduction)
+    scores, constant = _scores(scores, reduction)
     if is_partial:
         # The model's shape counts: taking out known pairs must not change what may stay unmatched.
         row, col = unmatched_weights(row, col, model.shape)
     if reduction is not None:
         row = None if row is None else reduction.rows(row)
         col = None if col is None else reduction.cols(col)
-    traceable = getattr(model, "traceable", True)
+    prior = getattr(solved, "prior_scores", None)
     problem = Problem(
-        data=_Data(_as_data(model), getattr(model, "prior_scores", None), reduction, np.zeros(())),
+        data=_Data(_as_data(solved), prior, reduction, np.zeros(())),
         mask=mask,
         scores=scores,
         constant=constant,
         row_unmatched=row,
         col_unmatched=col,
         latents=dict(getattr(model, "latents", None) or {}),
-        log_density=_log_density if getattr(model, "relaxed", traceable) else None,
+        log_density=_log_density if getattr(solved, "relaxed", traceable) else None,
         log_density_of=_log_density_of if traceable else _host_log_density_of,
         shape=model.shape if reduction is None else reduction.shape,
         num_sites=model.num_sites,
         traceable=traceable,
-        delta=_delta if traceable and callable(getattr(model, "delta", None)) else None,
+        delta=_delta if traceable and callable(getattr(solved, "delta", None)) else None,
     )
-    return Prepared(model, problem, reduction, settled)
+    return Prepared(model, problem, reduction, settled, solved=solved, offset=offset)
 
 
 def prepare_list(model: Any) -> Prepared | None:
@@ -275,13 +285,23 @@ def _pruned(mask: Any, *, partial: bool) -> np.ndarray | None:
     return None if allowed.all() else allowed
 
 
-def _scores(model: Any, reduction: Reduction | None) -> tuple[np.ndarray | None, float]:
-    """Return the scores of the reduced problem and the sum of those that were taken out."""
+def _linear(model: Any, scores: np.ndarray) -> Linear:
+    names = ("mask", "known", "row_unmatched", "col_unmatched")
+    given = (getattr(model, name, None) for name in names)
+    return Linear(scores, *(None if array is None else np.asarray(array) for array in given))
+
+
+def _linear_scores(model: Any) -> np.ndarray | None:
+    """Return the scores of a linear model, prior scores included, or None if it is not linear."""
     scores = None if getattr(model, "latents", None) else getattr(model, "scores", None)
-    if scores is None:
-        return None, 0.0
-    total = _with_prior(model, scores)
-    if reduction is None:
+    return None if scores is None else _with_prior(model, scores)
+
+
+def _scores(
+    total: np.ndarray | None, reduction: Reduction | None
+) -> tuple[np.ndarray | None, float]:
+    """Return the scores of the reduced problem and the sum of those that were taken out."""
+    if total is None or reduction is None:
         return total, 0.0
     settled = np.asarray(reduction.settled)
     chosen = np.take_along_axis(total, np.maximum(settled, 0)[..., None], axis=-1)[..., 0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from permvi._files import atomic
+from permvi._files import check_target, write_text
 from permvi._version import __version__
 from permvi.report import content, matchings, sections
 from permvi.report.words import CERTAIN
@@ -46,15 +46,9 @@ def write(
         ValueError: ``path`` is a folder, or ``level`` is not in (0, 1].
         FileNotFoundError: The folder of ``path`` does not exist.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise ValueError(f"path must be a file, got the folder {target}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in an existing folder, got {target}.")
-    text = render(posterior, title=title, level=level)
-    with atomic(target) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-    return target
+    # Before the work is done.
+    target = check_target(Path(path))
+    return write_text(target, render(posterior, title=title, level=level))
 
 
 def render(posterior: "Posterior", *, title: str | None = None, level: float = 0.95) -> str:

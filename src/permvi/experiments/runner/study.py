@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import filelock
 
-from permvi._files import write_json
+from permvi._files import write_json, write_text
 from permvi._version import __version__
 from permvi.experiments.results import Result
 
@@ -132,7 +132,7 @@ def _locked(folder: Path) -> Iterator[None]:
     owner = folder / _OWNER
     try:
         with filelock.FileLock(folder / _LOCK, blocking=False):
-            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+            write_text(owner, f"process {os.getpid()} on {socket.gethostname()}")
             try:
                 yield
             finally:

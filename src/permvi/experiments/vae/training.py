@@ -5,7 +5,9 @@ checkpoint is one .npz file of plain arrays, without pickles, and is complete or
 """
 
 import functools
+import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from permvi._files import atomic
+from permvi._files import write_bytes
 from permvi.experiments.vae.model import FAMILIES, OBJECTIVES, VAE, Inputs, new_vae
 from permvi.experiments.vae.settings import Settings
 
@@ -153,8 +155,9 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     for index, leaf in enumerate(jax.tree.leaves(checkpoint.state)):
         arrays[f"leaf_{index}"] = np.asarray(leaf)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    write_bytes(path, file.getbuffer())
 
 
 def load_checkpoint(path: Path, untrained: State) -> Checkpoint | None:
@@ -164,7 +167,7 @@ def load_checkpoint(path: Path, untrained: State) -> Checkpoint | None:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             found = [arrays[f"leaf_{index}"] for index in range(len(leaves))]
             step, curve = int(arrays["step"]), arrays["curve"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error):
         return None
     if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(found, leaves, strict=True)):
         return None

@@ -193,7 +193,8 @@ def _method(name: str, cost: str, reference: str) -> Method:
         cost=f"{cost} per draw; 10,000 evaluations, or 40,000 if not linear",
         reference=reference,
     )
-    return Method(info, option_names(DiscreteOptions), run, run_many)
+    # Values and gradients of 16 samples.
+    return Method(info, option_names(DiscreteOptions), run, run_many, tables=32)
 
 
 METHODS = {

@@ -182,5 +182,6 @@ METHODS = {
         latents=True,
         linear=True,
         lists=True,
+        rounds=False,
     ),
 }

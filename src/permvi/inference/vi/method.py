@@ -94,7 +94,8 @@ def _method(name: str, cost: str, section: str, *, masks: bool) -> Method:
         cost=f"{cost} per step and sample",
         reference=f"Linderman et al. 2018, section {section}",
     )
-    return Method(info, option_names(VIOptions), run, run_many, latents=True)
+    # Values and gradients of 4 restarts with 8 samples each.
+    return Method(info, option_names(VIOptions), run, run_many, latents=True, tables=64)
 
 
 METHODS = {

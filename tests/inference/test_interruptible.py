@@ -1,0 +1,91 @@
+"""Ctrl-C is heard while compiled code runs, and handed on to what computes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from permvi.inference.interruptible import listening
+
+PROGRAM = """
+import numpy as np, permvi as pv
+model = pv.models.LinearMatching(np.random.default_rng(0).normal(size=({n}, {n})))
+print(flush=True)
+pv.fit(model, {method!r})
+"""
+
+
+def press_ctrl_c():
+    """Interrupt the main thread, from another one, as soon as it waits."""
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def test_results_and_errors_come_back():
+    assert listening(lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        listening(lambda: 1 / 0)
+
+
+def test_settings_of_the_caller_hold():
+    def settings():
+        return jax.numpy.ones(2).dtype, np.geterr()["over"], jax.config.jax_default_matmul_precision
+
+    for enabled in (True, False):
+        with (
+            jax.enable_x64(enabled),
+            np.errstate(over="raise"),
+            jax.default_matmul_precision("float32"),
+        ):
+            assert listening(settings) == settings()
+    assert settings()[1:] == ("warn", None)
+
+
+def test_an_interrupt_that_is_not_heard_is_raised():
+    lock, over = threading.Lock(), threading.Event()
+    lock.acquire()
+
+    def wait():
+        # In compiled code, as far as Python can see.
+        lock.acquire()
+        over.set()
+
+    press_ctrl_c()
+    with pytest.raises(KeyboardInterrupt):
+        listening(wait)
+    assert not over.is_set()
+    lock.release()
+
+
+def test_what_hears_an_interrupt_may_sum_up():
+    def count():
+        steps = 0
+        try:
+            while True:
+                steps += 1
+        except KeyboardInterrupt:
+            return steps
+
+    press_ctrl_c()
+    assert listening(count) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["rounding", "mcmc", "sequential"])
+@pytest.mark.parametrize("after", [1.0, 20.0])
+def test_fits_of_300_items_hear_an_interrupt(method, after):
+    program = PROGRAM.format(n=300, method=method)
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(after)
+        process.send_signal(signal.SIGINT)
+        # Seconds of patience and of exit; minutes of compilation would be too long.
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert errors.decode().strip().endswith("KeyboardInterrupt")

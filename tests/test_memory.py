@@ -1,0 +1,37 @@
+"""Memory is asked for before it is taken."""
+
+import numpy as np
+import pytest
+
+import permvi as pv
+from permvi import _memory
+
+
+def test_what_is_free_is_a_positive_number_of_bytes():
+    assert 1e6 < _memory.available() < 1e16
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "advice"),
+    [
+        ("rounding", pv.models.LinearMatching(np.eye(300)), "try method='linear'"),
+        ("sequential", pv.models.LinearMatching(np.eye(300)), "try method='linear'"),
+        ("linear", pv.models.LinearMatching(np.eye(300)), "models.SparseMatching"),
+        ("mcmc", pv.models.GraphMatching(np.eye(300), np.eye(300)), "fewer items"),
+    ],
+)
+def test_too_large_problems_are_refused_before_they_begin(monkeypatch, method, model, advice):
+    monkeypatch.setattr(_memory, "available", lambda: 1e6)
+    message = rf"method '{method}' on 300 by 300 pairs needs about .* GB .* are free; .*{advice}"
+    with pytest.raises(ValueError, match=message):
+        pv.fit(model, method)
+
+
+def test_a_container_may_have_less_than_the_machine(monkeypatch, tmp_path):
+    limit, used = tmp_path / "limit", tmp_path / "used"
+    limit.write_text("5000000\n")
+    used.write_text("4000000\n")
+    monkeypatch.setattr(_memory, "_LIMITS", ((str(limit), str(used)),))
+    assert _memory.available() == 1e6
+    limit.write_text("max\n")
+    assert _memory.available() > 1e6
