@@ -19,8 +19,8 @@ SOURCE = ROOT / "src" / "permvi"
 
 # Lowest first. A module may import from its own layer's package and from lower layers.
 LAYERS = [
-    ["_version", "_checks", "_compiled", "_files", "_jax", "_memory", "_numerics"],
-    ["_tables", "_threads"],
+    ["_version", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_numerics"],
+    ["_cache", "_tables", "_threads"],
     ["permutations"],
     ["_assignment", "assignment"],
     ["transforms"],
@@ -29,14 +29,14 @@ LAYERS = [
     ["problem"],
     ["posterior"],
     ["inference"],
-    ["_fit", "_compare"],
+    ["_fit", "_compare", "_rank"],
     ["_figures", "plots", "report"],
     ["datasets", "experiments"],
     ["_cli", "cli"],
 ]
 LAYER = {name: level for level, names in enumerate(LAYERS) for name in names}
-# posterior.plot() and posterior.report() load what they need when they are called.
-SHORTCUTS = [("posterior", "plots"), ("posterior", "report")]
+# Methods plot() and report() load what they need when they are called.
+SHORTCUTS = [(part, other) for part in ("posterior", "_rank") for other in ("plots", "report")]
 
 
 def part_of(path):
@@ -133,8 +133,8 @@ def test_every_method_has_one_room():
             rooms.setdefault(name, set()).add(module.removeprefix("permvi.inference."))
     assert sorted(rooms) == sorted([*registry.names_for(), "collapsed", "gibbs"])
     for name, modules in rooms.items():
-        # Shared dynamics has variants of some methods in its own room.
-        folders = {module.split(".")[0] for module in modules} - {"dynamics"}
+        # Shared dynamics and rankings have variants of some methods in their own rooms.
+        folders = {module.split(".")[0] for module in modules} - {"dynamics", "rankings"}
         assert len(folders) == 1 or name == "collapsed"
     # A law that is stored with a posterior lives with its method, or in posterior.
     for kind, home in laws._HOMES.items():
@@ -183,9 +183,11 @@ def test_paths_in_the_documents_exist():
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-# Small files that every walk passes: checks, the numba decorator, writing files, pytrees, memory
-# and threads.
-LEAVES = {"__init__", "_checks", "_compiled", "_files", "_jax", "_memory", "_threads"}
+# Small files that every walk passes: checks, the numba decorator, reading and writing files,
+# pytrees, memory and threads, and where compiled programmes are kept.
+LEAVES = {
+    "__init__", "_cache", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_threads",
+}  # fmt: skip
 # Calls whose first entries into modules are recorded, apart from what runs at import.
 WALKS = {
     "rounding": "import permvi as pv, numpy as np; model = pv.models.LinearMatching(np.eye(4))\n"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from permvi._fit import FitWarning as FitWarning
     from permvi._fit import fit as fit
     from permvi._fit import fit_many as fit_many
+    from permvi._rank import Ranking as Ranking
+    from permvi._rank import rank as rank
     from permvi.inference.gibbs import PermutationGibbs as PermutationGibbs
     from permvi.inference.guides import AutoPermutation as AutoPermutation
     from permvi.inference.registry import methods as methods
@@ -55,6 +57,8 @@ _HOMES = {
     "fit_many": "permvi._fit",
     "load": "permvi.posterior",
     "methods": "permvi.inference.registry",
+    "Ranking": "permvi._rank",
+    "rank": "permvi._rank",
 }
 
 __all__ = ["__version__", *_SUBMODULES, *_HOMES]

@@ -265,7 +265,8 @@ def _complete(
 def _integrated(posterior: Posterior, prepared: Prepared, seed: int) -> dict[str, Latent]:
     """Return the latents that the model has integrated out, from draws of the posterior."""
     moments = getattr(prepared.model, "integrated_latents", None)
-    if moments is None:
+    # Some methods know them already.
+    if moments is None or posterior.latents:
         return {}
     draws = posterior.sample(_NUM_DRAWS, seed)
     return {name: Latent(np.array(m), np.array(sd)) for name, (m, sd) in moments(draws).items()}

@@ -19,6 +19,7 @@ from permvi.posterior.items import UNMATCHED
 from permvi.posterior.marginals import TOLERANCE
 
 if TYPE_CHECKING:
+    from permvi._rank import RankedItem, Ranking
     from permvi.posterior import Posterior
 
 _INK, _FAINT, _BLUE = _figures.INK, _figures.FAINT, "#1B4F8A"
@@ -230,6 +231,47 @@ def point_matching(
         ax.margins(0.12)
         ax.tick_params(length=2, width=0.6)
         ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2)
+    return ax
+
+
+def ranking(rows: "Sequence[RankedItem]", ax: Axes | None = None) -> Axes:
+    """Plot the mean rank of each item with its interval, the best item on top.
+
+    Args:
+        rows: The items in their order, from ``permvi.rank(...).table()``.
+        ax: Axes to draw on; those of a new figure by default.
+    """
+    with _figures.styled():
+        ax = _axes(ax, (5.0, 0.9 + 0.24 * len(rows)))
+        places = np.arange(len(rows))
+        ax.hlines(
+            places, [row.low for row in rows], [row.high for row in rows], color=_BLUE, linewidth=2
+        )
+        ax.plot([row.mean for row in rows], places, "o", color=_BLUE, markersize=4)
+        ax.set(xlabel="rank", xlim=(0.5, len(rows) + 0.5))
+        ax.set_yticks(places, [_short(row.item) for row in rows])
+        ax.invert_yaxis()
+        ax.tick_params(length=2, width=0.6)
+    return ax
+
+
+def before(found: "Ranking", ax: Axes | None = None) -> Axes:
+    """Plot P(item i is better than item j) as a heatmap, both in the order of a ranking.
+
+    Args:
+        found: What ``permvi.rank`` returned.
+        ax: Axes to draw on; those of a new figure by default.
+    """
+    order = found.order
+    table = found.before[np.ix_(order, order)]
+    names = [found.items[i] for i in order]
+    with _figures.styled():
+        ax = _draw_heatmap(_axes(ax, _heatmap_size(*table.shape)), table, table.shape)
+        if len(order) <= _MAX_NUMBERED:
+            _write_numbers(ax, table)
+        ax.set(xlabel="is better than", ylabel="item")
+        _name_ticks(ax, "y", len(order), names)
+        _name_ticks(ax, "x", len(order), names)
     return ax
 
 

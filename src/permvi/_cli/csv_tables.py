@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from permvi._cli.csv_cells import (
+from permvi._csv import (
     NO_WORDS,
     Numbers,
     Row,

@@ -9,7 +9,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from permvi._cli.csv_cells import (
+from permvi._cli.csv_tables import Records, read_records, read_table
+from permvi._cli.options import CELEGANS
+from permvi._csv import (
     Numbers,
     check_finite,
     check_header,
@@ -17,8 +19,6 @@ from permvi._cli.csv_cells import (
     check_width,
     read_rows,
 )
-from permvi._cli.csv_tables import Records, read_records, read_table
-from permvi._cli.options import CELEGANS
 
 # A first column with one of these names holds the time; pandas leaves the name of its index empty.
 _TIMES = ("", "time", "t", "step", "frame")

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from permvi._checks import one_of
-from permvi._cli.csv_cells import at, is_number
 from permvi._cli.csv_tables import TRUTH, PairList, Table, read_pairs, read_table
 from permvi._cli.options import INFER, KINDS, NOISES, SCALED, number, numbers
+from permvi._csv import at, is_number
 from permvi.models import LinearMatching, PointMatching
 
 _EXPECTED = {

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from permvi._cli.csv_cells import is_number
 from permvi._cli.csv_tables import PairList
 from permvi._cli.match_inputs import (
     Files,
@@ -20,6 +19,7 @@ from permvi._cli.match_inputs import (
     table_weights,
 )
 from permvi._cli.options import number
+from permvi._csv import is_number
 from permvi.models import SparseMatching
 
 

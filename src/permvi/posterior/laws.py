@@ -80,6 +80,7 @@ _HOMES = {
     "tabular": "permvi.inference.exact.laws",
     "draws": "permvi.posterior.laws",
     "linear": "permvi.inference.linear.law",
+    "orders": "permvi.inference.rankings.exact",
     "family": "permvi.inference.discrete.law",
     "marginals": "permvi.posterior.marginal_law",
     "mallows": "permvi.inference.mallows.method",

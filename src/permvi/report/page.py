@@ -65,7 +65,7 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
         policy=_policy(script),
         version=__version__,
         title=escape(sections.title(posterior) if title is None else title),
-        style=_asset(_STYLE),
+        style=style(),
         certain=f"{CERTAIN:.0%}",
         lead=sections.lead(posterior, choice.expected_loss),
         verdict=sections.verdict(posterior),
@@ -77,6 +77,11 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
         data=script_json(content.tables(posterior, choice.perm, level)),
         script=script,
     )
+
+
+def style() -> str:
+    """Return the style sheet of all reports."""
+    return _asset(_STYLE)
 
 
 def script_json(value: Any) -> str:

@@ -150,8 +150,8 @@ def diagnostics(posterior: "Posterior") -> str:
         )
         for signal in diagnosis.signals(found)
     ]
-    table = _table(("Signal", "Value", "", "Meaning"), rows, "signals") if rows else ""
-    return _section("Can this be trusted?", _facts(facts) + table + trace_figure(found.elbo_trace))
+    table = table_of(("Signal", "Value", "", "Meaning"), rows, "signals") if rows else ""
+    return section("Can this be trusted?", facts_of(facts) + table + trace_figure(found.elbo_trace))
 
 
 def latents(posterior: "Posterior") -> str:
@@ -175,8 +175,8 @@ def latents(posterior: "Posterior") -> str:
             means = f"{number(mean.min(), 4)} to {number(mean.max(), 4)}"
             sds = f"{number(sd.min())} to {number(sd.max())}"
             rows.append((f"{escape(key)} ({size} numbers)", means, sds))
-    table = _table(("Name", "Mean", "Standard deviation"), rows, "latents")
-    return _section("Other latent variables", table)
+    table = table_of(("Name", "Mean", "Standard deviation"), rows, "latents")
+    return section("Other latent variables", table)
 
 
 def settings(posterior: "Posterior") -> str:
@@ -198,7 +198,7 @@ def settings(posterior: "Posterior") -> str:
             f"permvi {__version__}, Python {platform.python_version()}, {escape(others)}",
         )
     )
-    return _section("Settings and versions", _facts(facts))
+    return section("Settings and versions", facts_of(facts))
 
 
 def trace_figure(elbo: np.ndarray | None) -> str:
@@ -234,16 +234,18 @@ def _points(x: np.ndarray, y: np.ndarray) -> str:
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True) if np.isfinite(b))
 
 
-def _section(heading: str, content: str) -> str:
+def section(heading: str, content: str) -> str:
+    """Return a part of the page under a heading."""
     return f"<section><h2>{heading}</h2>{content}</section>"
 
 
-def _facts(facts: Iterable[tuple[str, str]]) -> str:
+def facts_of(facts: Iterable[tuple[str, str]]) -> str:
+    """Return a list of names and values; both are HTML already."""
     pairs = "".join(f"<div><dt>{key}</dt><dd>{value}</dd></div>" for key, value in facts)
     return f'<dl class="facts">{pairs}</dl>'
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str:
+def table_of(header: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str:
     """Return a table; its cells are HTML already."""
     head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)

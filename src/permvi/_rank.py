@@ -1,0 +1,288 @@
+"""Rank items from ballots: choose a model, check it, and say what can be relied on."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from permvi import _checks
+from permvi.inference.method import Progress, silent
+from permvi.inference.rankings import robust as checks
+from permvi.inference.rankings import solve
+from permvi.inference.rankings.consensus import Kemeny, contradicted, kemeny
+from permvi.inference.rankings.solve import MODELS, Answer
+from permvi.models import Rankings, fingerprint
+from permvi.posterior import Posterior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+AUTO = "auto"
+
+
+class Compared(NamedTuple):
+    """A model and its log evidence.
+
+    Attributes:
+        name: The name of the model.
+        log_evidence: The log probability of the ballots, None if the model does not take them.
+        se: Its standard error, 0 where it is exact.
+        note: Why the model does not take the ballots.
+    """
+
+    name: str
+    log_evidence: float | None
+    se: float
+    note: str = ""
+
+
+class RankedItem(NamedTuple):
+    """An item and its rank.
+
+    Attributes:
+        item: Its name.
+        rank: Its rank from 1, in the order of least expected distance between ranks.
+        probability: The probability of this rank.
+        low: The best rank of its credible interval, the shortest that reaches the level.
+        high: The worst rank of the interval.
+        mean: Its mean rank.
+        p_first: The probability that it is the best of all.
+        p_top3: The probability that it is among the best three.
+        p_before_next: The probability that it is better than the item of the next rank; None for
+            the last item.
+        log_worth: Its mean log worth if the model has worths, else None.
+    """
+
+    item: str
+    rank: int
+    probability: float
+    low: int
+    high: int
+    mean: float
+    p_first: float
+    p_top3: float
+    p_before_next: float | None
+    log_worth: float | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ranking:
+    """The order of items behind rankings.
+
+    Attributes:
+        rankings: The data.
+        model: The name of the model.
+        posterior: The posterior of the model, with ``model_check``.
+        bootstrap: The law of the most probable order if ballots are drawn with replacement; None if
+            it was not computed.
+        kemeny: The order that contradicts the fewest pairs.
+        compared: All models with their evidences, the best first; the chosen one alone unless the
+            model was chosen automatically.
+        answer: What the engine returned.
+    """
+
+    rankings: Rankings
+    model: str
+    posterior: Posterior
+    bootstrap: Posterior | None
+    kemeny: Kemeny
+    compared: tuple[Compared, ...]
+    answer: Answer
+
+    @property
+    def shown(self) -> Posterior:
+        """The law behind all probabilities: the bootstrap if there is one, else the posterior."""
+        return self.posterior if self.bootstrap is None else self.bootstrap
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """(n,) names of the items."""
+        return self.rankings.items
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """(n,) item numbers, the best first: the order of least expected distance between ranks."""
+        return np.argsort(self.shown.expected_loss("footrule").perm)
+
+    @cached_property
+    def before(self) -> np.ndarray:
+        """(n, n) the probability that item i is better than item j."""
+        if self.bootstrap is None:
+            return self.answer.solved.before
+        draws = self.bootstrap.law.draws  # type: ignore[attr-defined]
+        return np.stack([(draws[:, [i]] < draws).mean(axis=0) for i in range(draws.shape[1])])
+
+    @property
+    def p_order(self) -> float:
+        """The probability of the whole `order`."""
+        ranks = np.argsort(self.order)
+        return float(self.shown.probability(dict(enumerate(ranks.tolist()))))
+
+    @property
+    def shown_as(self) -> str:
+        """What the probabilities are, in words."""
+        if self.bootstrap is None:
+            return f"the posterior probability of the model {self.model}"
+        why = ""
+        check = self.posterior.model_check
+        if check is not None and check.verdict == "does not fit":
+            why = ", since the model does not fit"
+        return f"the share of {checks.NUM_RESAMPLES} resamples of the rankings{why}"
+
+    @property
+    def kemeny_in_words(self) -> str:
+        """Whether the Kemeny order is optimal, and how it relates to the order shown."""
+        best = self.kemeny
+        pairs = f"contradicts {best.contradicted:,.10g} pairs"
+        if best.proven:
+            how = "proven optimal"
+            if best.num_optimal is not None:
+                orders = "the only one" if best.num_optimal == 1 else f"one of {best.num_optimal:,}"
+                how = f"{how}, {orders}"
+        else:
+            how = f"at least {best.lower_bound:,.10g} by the best proof"
+        names = [self.items[i] for i in best.order]
+        mine = contradicted(np.argsort(self.order)[None], np.asarray(self.rankings.against))
+        if float(mine[0]) <= best.contradicted:
+            return f"{pairs}, {how}; the order above is one"
+        return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}; {pairs}, {how}"
+
+    def table(self, level: float = 0.95) -> list[RankedItem]:
+        """Return all items, the best first, with intervals of probability ``level``."""
+        marginals, order = np.asarray(self.shown.marginals), self.order.tolist()
+        places = np.arange(1, len(order) + 1)
+        rows = []
+        for rank, item in enumerate(order):
+            law = marginals[item]
+            low, high = interval(law, level)
+            after = float(self.before[item, order[rank + 1]]) if rank + 1 < len(order) else None
+            worths = self.answer.worths
+            rows.append(
+                RankedItem(
+                    self.items[item],
+                    rank + 1,
+                    float(law[rank]),
+                    low + 1,
+                    high + 1,
+                    float(law @ places),
+                    float(law[0]),
+                    float(law[:3].sum()),
+                    after,
+                    None if worths is None else float(worths.mean[item]),
+                )
+            )
+        return rows
+
+    def plot(self, level: float = 0.95) -> "Axes":
+        """Plot mean ranks with intervals; see `permvi.plots.ranking`."""
+        from permvi import plots
+
+        return plots.ranking(self.table(level))
+
+    def report(self, path: str | PathLike[str], level: float = 0.95) -> Path:
+        """Write a report as one HTML file, and return its path."""
+        from permvi.report import ranking
+
+        return ranking.write(self, path, level)
+
+
+def rank(
+    rankings: Rankings | str | PathLike[str] | Sequence[Any],
+    model: str = "mallows",
+    *,
+    robust: bool | None = None,
+    method: str = "auto",
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Ranking:
+    """Infer the order of items behind rankings.
+
+    Args:
+        rankings: The data: `Rankings`, a file for `Rankings.read`, or orders for `Rankings`.
+        model: "mallows" (Kendall's distance), "generalised_mallows" (a dispersion for each place),
+            "footrule", "spearman", "cayley", "plackett_luce" (Bradley-Terry for comparisons), or
+            "auto": the model of largest evidence among all that take such ballots.
+        robust: Whether probabilities are those of a bootstrap over ballots instead of the model's.
+            By default they are if a check finds that the model does not fit.
+        method: "exact" or "mcmc" for Mallows models; by default exact where that takes seconds.
+        seed: The same seed gives the same answer.
+        settings: Further settings that the posterior keeps, as JSON values.
+        progress: Called now and then as ``progress(what, done, total)``.
+
+    Example:
+        >>> found = rank([["Rome", "Paris", "Lima"], ["Rome", "Lima", "Paris"], ["Rome", "Paris"]])
+        >>> [row.item for row in found.table()]
+        ['Rome', 'Paris', 'Lima']
+    """
+    _checks.one_of("model", model, (*MODELS, AUTO))
+    _checks.one_of("method", method, ("auto", "exact", "mcmc"))
+    show = progress or silent
+    data = _as_rankings(rankings)
+    compared: list[Compared] = []
+    name: str = model
+    if model == AUTO:
+        compared = compare(data, seed, show)
+        name = compared[0].name
+    show("computing", 0, 1)
+    answer = solve.answer(name, data.ballots, seed, method)
+    if not compared:
+        compared = [Compared(name, answer.solved.log_evidence, answer.evidence_se)]
+    posterior = answer.posterior(
+        labels=data.labels,
+        seed=seed,
+        fingerprint=fingerprint(data),
+        settings={"model": name, "requested": method, **(settings or {})},
+    )
+    show("checking", 0, 1)
+    found = checks.check(answer, seed)
+    object.__setattr__(posterior, "model_check", found)
+    wanted = found.verdict == "does not fit" if robust is None else robust
+    resampled = None
+    if wanted:
+        show("resampling", 0, 1)
+        resampled = dataclasses.replace(
+            checks.bootstrap(answer, seed), labels=data.labels, model_check=found, seed=seed
+        )
+    best = kemeny(data.against)
+    return Ranking(data, name, posterior, resampled, best, tuple(compared), answer)
+
+
+def compare(rankings: Rankings, seed: int = 0, progress: Progress = silent) -> list[Compared]:
+    """Compute the evidence of all models, the best first; those that do not apply come last."""
+    found = []
+    for k, name in enumerate(MODELS):
+        progress("comparing models", k, len(MODELS))
+        try:
+            evidence, error = solve.log_evidence(name, rankings.ballots, seed)
+        except ValueError as refused:
+            found.append(Compared(name, None, 0.0, str(refused)))
+        else:
+            found.append(Compared(name, evidence, error))
+    return sorted(found, key=lambda one: np.inf if one.log_evidence is None else -one.log_evidence)
+
+
+def interval(law: np.ndarray, level: float) -> tuple[int, int]:
+    """The first and the last rank, from 0, of the shortest interval that reaches a probability.
+
+    Among several of the same length it is the most probable one.
+    """
+    cumulative = np.concatenate([[0.0], np.cumsum(law)])
+    for length in range(1, len(law) + 1):
+        masses = cumulative[length:] - cumulative[:-length]
+        best = int(np.argmax(masses))
+        if masses[best] >= level - 1e-9:
+            return best, best + length - 1
+    return 0, len(law) - 1
+
+
+def _as_rankings(value: Any) -> Rankings:
+    if isinstance(value, Rankings):
+        return value
+    if isinstance(value, str | PathLike):
+        return Rankings.read(value)
+    return Rankings(value)

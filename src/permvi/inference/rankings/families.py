@@ -1,0 +1,223 @@
+r"""Mallows models of ballots around an order, by distance.
+
+The energies :math:`E_j` of an order are sums of costs of its pairs and of its places, and ballots
+have the probability :math:`\exp(-\sum_j \theta_j E_j) / \prod_j Z_j(\theta_j)` given the order. All
+orders are equally probable a priori, and :math:`\theta_j` has an exponential prior.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from permvi.models.rankings import Ballots
+from permvi.models.rankings.ballots import log_geometric
+
+# Sums over orders by subsets, which the normaliser of Spearman's distance needs.
+MAX_EXACT = 17
+# Orders are listed one by one for models that no programme over subsets covers.
+MAX_LISTED = 8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Family:
+    """A Mallows model and its ballots.
+
+    Attributes:
+        name: The name of the model.
+        pairs: (J, n, n) ``pairs[j, a, b]`` is what :math:`E_j` counts if a comes before b.
+        places: (n, n) what :math:`E_0` counts for item i at place k.
+        log_normaliser: (T,) dispersions -> (J, T) log normalisers of all ballots.
+        rate: The rate of the exponential prior of each dispersion.
+        distances: (n!, R) distances of all orders, in lexicographic order of ranks, to each ballot,
+            for a distance that is no sum of costs; else None.
+        counts: (R,) how often each ballot was given.
+    """
+
+    name: str
+    pairs: np.ndarray
+    places: np.ndarray
+    log_normaliser: Callable[[np.ndarray], np.ndarray]
+    rate: float = 1.0
+    distances: np.ndarray | None = None
+    counts: np.ndarray | None = None
+
+    @property
+    def num_items(self) -> int:
+        """The number of items n."""
+        return len(self.places)
+
+    def energies(self, ranks: np.ndarray) -> np.ndarray:
+        """(num, n) ranks from 0 -> (num, J) energies."""
+        before = ranks[:, :, None] < ranks[:, None, :]
+        found = np.einsum("kab,jab->kj", before, self.pairs)
+        found[:, 0] += np.take_along_axis(self.places[None], ranks[:, :, None], 2).sum(axis=(1, 2))
+        return found
+
+    def log_joint(self, log_thetas: np.ndarray) -> np.ndarray:
+        """(T,) -> (J, T) log densities of log theta, less the part of the energies."""
+        thetas = np.exp(log_thetas)
+        prior = np.log(self.rate) + log_thetas - self.rate * thetas
+        return prior - self.log_normaliser(thetas)
+
+
+def kendall(ballots: Ballots) -> Family:
+    """Kendall's distance: pairs in the other order. Ties and gaps are summed over."""
+    n = len(ballots.items)
+    return Family(
+        "mallows",
+        ballots.against()[None],
+        np.zeros((n, n)),
+        lambda thetas: ballots.log_normaliser(thetas)[None],
+    )
+
+
+def generalised(ballots: Ballots) -> Family:
+    """A dispersion for each place of a ballot (Fligner and Verducci 1986).
+
+    The item at place j is a choice from those that are left; it costs the number of them that come
+    before it in the true order.
+    """
+    if not ballots.is_staged:
+        raise ValueError("generalised_mallows takes ties at the ends of rankings only, got others")
+    n = len(ballots.items)
+    longest = max(len(sizes) - (sizes[-1] == 1) for sizes in ballots.sizes)
+    pairs = np.zeros((max(longest, 1), n, n))
+    # choices[j, r]: how often one of r items was chosen at place j.
+    choices = np.zeros((len(pairs), n + 1))
+    for row, sizes, count in zip(ballots.levels, ballots.sizes, ballots.counts, strict=True):
+        for stage in range(len(sizes) - (sizes[-1] == 1)):
+            if sizes[stage] > 1:
+                break
+            later = np.flatnonzero(row > stage)
+            pairs[stage, later, int(np.flatnonzero(row == stage)[0])] += count
+            choices[stage, len(later) + 1] += count
+    return Family(
+        "generalised_mallows",
+        pairs,
+        np.zeros((n, n)),
+        lambda thetas: choices[:, 1:] @ log_geometric(np.arange(1, n + 1), thetas),
+    )
+
+
+def footrule(ballots: Ballots) -> Family:
+    """The footrule: the sum of the differences of ranks, without their signs."""
+    from permvi.distributions._mallows import log_normalizer
+
+    n, total = _complete(ballots, "footrule")
+    return _by_places(
+        "footrule",
+        ballots,
+        lambda difference: np.abs(difference),
+        lambda thetas: total * log_normalizer(thetas, n, "footrule", np),
+        (n * n - 1) / 3,
+    )
+
+
+def spearman(ballots: Ballots) -> Family:
+    """Spearman's distance: the sum of the squared differences of ranks."""
+    n, total = _complete(ballots, "spearman")
+    if n > MAX_EXACT:
+        raise ValueError(f"spearman takes at most {MAX_EXACT} items, got {n}")
+    from permvi.inference.rankings import subset_kernels
+
+    places = np.subtract.outer(np.arange(n), np.arange(n)).astype(float) ** 2
+    pairs = np.zeros((n, n))
+    before, _, _ = subset_kernels.optima(pairs, places, 0.0)
+
+    def log_normaliser(thetas: np.ndarray) -> np.ndarray:
+        sums = [subset_kernels.partition(pairs, places, theta, before) for theta in thetas.tolist()]
+        return total * np.array(sums)
+
+    return _by_places(
+        "spearman", ballots, lambda difference: difference**2, log_normaliser, n * (n * n - 1) / 6
+    )
+
+
+def cayley(ballots: Ballots) -> Family:
+    """Cayley's distance: the least number of exchanges of any two items."""
+    n, total = _complete(ballots, "cayley")
+    if n > MAX_LISTED:
+        raise ValueError(f"cayley takes at most {MAX_LISTED} items, got {n}")
+    from permvi.distributions._mallows import log_normalizer
+
+    ranks = list_ranks(n)
+    distances = np.zeros((len(ranks), len(ballots.levels)), np.int8)
+    for k, row in enumerate(ballots.levels):
+        # The permutation that takes the true ranks to those of the ballot.
+        relative = np.zeros_like(ranks)
+        np.put_along_axis(relative, ranks, np.broadcast_to(row, ranks.shape).astype(int), 1)
+        distances[:, k] = n - _num_cycles(relative)
+    mean = n - (1 / np.arange(1, n + 1)).sum()
+    return Family(
+        "cayley",
+        np.zeros((1, n, n)),
+        np.zeros((n, n)),
+        lambda thetas: total * log_normalizer(thetas, n, "cayley", np)[None],
+        mean / _mean_kendall(n),
+        distances,
+        ballots.counts,
+    )
+
+
+# Models by name; each raises ValueError for ballots that it does not take.
+FAMILIES: dict[str, Callable[[Ballots], Family]] = {
+    "mallows": kendall,
+    "generalised_mallows": generalised,
+    "footrule": footrule,
+    "spearman": spearman,
+    "cayley": cayley,
+}
+
+
+def list_ranks(n: int) -> np.ndarray:
+    """(n!, n) the ranks of the items in all orders."""
+    return np.array(list(itertools.permutations(range(n))))
+
+
+def _by_places(
+    name: str,
+    ballots: Ballots,
+    distance: Callable[[np.ndarray], np.ndarray],
+    log_normaliser: Callable[[np.ndarray], np.ndarray],
+    mean: float,
+) -> Family:
+    """A family whose distance is a sum over items; ``mean`` is that of random rankings.
+
+    The prior of theta times the mean distance is that of Kendall's distance, so that no distance
+    has an advantage.
+    """
+    n = len(ballots.items)
+    places = np.stack(
+        [ballots.counts @ distance(ballots.levels - float(place)) for place in range(n)], axis=1
+    )
+    return Family(
+        name,
+        np.zeros((1, n, n)),
+        places,
+        lambda thetas: log_normaliser(thetas)[None],
+        mean / _mean_kendall(n),
+    )
+
+
+def _mean_kendall(n: int) -> float:
+    return n * (n - 1) / 4
+
+
+def _complete(ballots: Ballots, name: str) -> tuple[int, float]:
+    """The number of items and of ballots, if all are complete and without ties."""
+    if not ballots.is_strict:
+        raise ValueError(f"{name} takes complete rankings without ties, got others")
+    return len(ballots.items), float(ballots.counts.sum())
+
+
+def _num_cycles(perms: np.ndarray) -> np.ndarray:
+    """(num, n) permutations -> (num,) numbers of cycles, by the smallest item of each."""
+    n = perms.shape[1]
+    smallest = np.broadcast_to(np.arange(n), perms.shape).copy()
+    place = perms.copy()
+    for _ in range(n - 1):
+        np.minimum(smallest, place, out=smallest)
+        place = np.take_along_axis(perms, place, 1)
+    return (smallest == np.arange(n)).sum(axis=1)

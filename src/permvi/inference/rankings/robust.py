@@ -1,0 +1,202 @@
+"""Does a model of rankings fit, and what do ballots say if it does not?
+
+Simulated ballots of the fitted model are compared with the ballots. Where they differ, the model's
+probabilities are too sure: they follow from its assumptions and not only from the ballots. Ballots
+drawn with replacement show how much the order depends on who happened to vote.
+"""
+
+import numpy as np
+
+from permvi.inference.rankings.solve import Answer
+from permvi.models._predictive import Finding
+from permvi.posterior import ModelCheck, Posterior
+from permvi.posterior.predictive import LEVEL, combined
+
+NUM_RESAMPLES = 400
+_SIMULATIONS = (50, 200)
+# Comparisons of pairs in all simulations together.
+_MAX_PAIRS = 20_000_000
+
+
+def bootstrap(answer: Answer, seed: int, num: int = NUM_RESAMPLES) -> Posterior:
+    """Return the law of the most probable order if ballots are drawn with replacement.
+
+    The mode is that of the posterior. Parameters of the model stay at their posterior means.
+    """
+    rng = np.random.default_rng([seed, 1])
+    ballots = answer.ballots
+    draws = np.stack([answer.modal_ranks(ballots.resampled(rng), rng) for _ in range(num)])
+    n = len(ballots.items)
+    return Posterior.from_draws(
+        draws, shape=(n, n), mode=answer.solved.mode, diagnostics=answer.diagnostics,
+        method="bootstrap",
+    )  # fmt: skip
+
+
+def check(answer: Answer, seed: int) -> ModelCheck:
+    """Test the model at its posterior mode and mean parameters against simulated ballots.
+
+    Two statistics: the squared deviations of how often each item came before each other one, and
+    the variance of the distances of ballots to the order, which groups of voters increase.
+    """
+    ballots = answer.ballots
+    counts = ballots.counts
+    if (counts != np.rint(counts)).any():
+        return ModelCheck("no check", ("no check, since counts are not whole numbers",), {})
+    n = len(ballots.items)
+    num = int(np.clip(_MAX_PAIRS // int(counts.sum() * n * n), *_SIMULATIONS))
+    rng = np.random.default_rng([seed, 2])
+    order = answer.solved.mode
+    tables, spreads = np.zeros((num + 1, n, n)), np.zeros(num + 1)
+    tables[0], spreads[0] = _statistics(ballots.levels, counts, order)
+    # Ballots that rank the same items with the same groups are simulated together.
+    kinds: dict[tuple[bytes, tuple[int, ...]], int] = {}
+    for row, sizes, count in zip(ballots.levels, ballots.sizes, counts.tolist(), strict=True):
+        key = (row >= 0).tobytes(), sizes
+        kinds[key] = kinds.get(key, 0) + int(count)
+    distances = np.zeros((num, int(counts.sum())))
+    begin = 0
+    for (present, sizes), voters in kinds.items():
+        items = np.flatnonzero(np.frombuffer(present, bool))
+        levels = np.full((num * voters, n), -1)
+        drawn = simulate(answer, items, num * voters, rng)
+        levels[:, items] = np.searchsorted(np.cumsum(sizes), drawn, side="right")
+        for k in range(num):
+            part = levels[k * voters : (k + 1) * voters]
+            table, found = _pairs(part, np.ones(voters), order)
+            tables[k + 1] += table
+            distances[k, begin : begin + voters] = found
+        begin += voters
+    spreads[1:] = distances.var(axis=1)
+    rows, cols = np.triu_indices(n, 1)
+    flat = tables[:, rows, cols]
+    mean, variance = flat[1:].mean(axis=0), flat[1:].var(axis=0) + 0.25
+    deviations = ((flat - mean) ** 2 / variance).sum(axis=1)
+    p_pairs = float((1 + (deviations[1:] >= deviations[0]).sum()) / (num + 1))
+    tail = min((spreads[1:] >= spreads[0]).sum(), (spreads[1:] <= spreads[0]).sum())
+    p_spread = min(1.0, float(2 * (1 + tail) / (num + 1)))
+    worst = int(np.argmax((flat[0] - mean) ** 2 / variance))
+    names = ballots.items[rows[worst]], ballots.items[cols[worst]]
+    ratio = spreads[0] / max(float(spreads[1:].mean()), 1e-12)
+    findings = [
+        Finding(
+            "pairs", p_pairs,
+            f"{names[1]} came before {names[0]} {flat[0, worst]:,.0f} times and not "
+            f"{mean[worst]:,.0f} times as the model says",
+        ),
+        Finding(
+            "distances", p_spread,
+            f"distances of the rankings to the order vary {ratio:.2g} times as much as the model "
+            "says",
+        ),
+    ]  # fmt: skip
+    return _judged(findings)
+
+
+def _judged(findings: list[Finding]) -> ModelCheck:
+    p_values = {finding.name: finding.p_value for finding in findings}
+    together = combined(list(p_values.values()))
+    if together >= LEVEL:
+        return ModelCheck("fits", (f"p = {together:.2g} in {len(findings)} tests",), p_values)
+    ordered = sorted(findings, key=lambda finding: finding.p_value)
+    against = [f for k, f in enumerate(ordered) if k == 0 or f.p_value < LEVEL]
+    reasons = tuple(f"{finding.words}, p = {finding.p_value:.1g}" for finding in against)
+    return ModelCheck("does not fit", reasons, p_values)
+
+
+def _statistics(
+    levels: np.ndarray, counts: np.ndarray, order: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """How often j came before i, and the variance of the distances of ballots to an order."""
+    table, distances = _pairs(levels, counts, order)
+    mean = counts @ distances / counts.sum()
+    return table, float(counts @ (distances - mean) ** 2 / counts.sum())
+
+
+def _pairs(
+    levels: np.ndarray, counts: np.ndarray, order: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, n) how often j came before i, and (R,) the pairs of each ballot that reverse an order."""
+    n = levels.shape[1]
+    table, distances = np.zeros((n, n)), np.zeros(len(levels))
+    present = levels >= 0
+    for i in range(n):
+        before = present & (levels < levels[:, [i]])
+        table[i] = counts @ before
+        distances += before[:, order > order[i]].sum(axis=1)
+    return table, distances
+
+
+def simulate(answer: Answer, items: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
+    """(num, r) ranks of some items in ballots drawn from the fitted model."""
+    size = len(items)
+    if answer.worths is not None:
+        noisy = answer.worths.mean[items] + rng.gumbel(size=(num, size))
+        return np.argsort(np.argsort(-noisy, axis=1), axis=1)
+    # Ranks of the items among themselves in the true order.
+    true = np.argsort(np.argsort(answer.solved.mode[items]))
+    thetas = answer.solved.thetas[:, 0]
+    if answer.name in ("mallows", "generalised_mallows"):
+        by_stage = np.resize(thetas, size) if len(thetas) == 1 else thetas
+        return _by_choices(true, by_stage, num, rng)
+    theta = float(thetas[0])
+    if answer.name == "cayley":
+        return _by_cycles(true, theta, num, rng)
+    from permvi.inference.rankings import subset_kernels
+
+    power = {"footrule": 1.0, "spearman": 2.0}[answer.name]
+    costs = np.abs(np.subtract.outer(true, np.arange(size))).astype(float) ** power
+    if size <= 12:
+        none = np.zeros((size, size))
+        before, after, _ = subset_kernels.optima(none, costs, 0.0)
+        return subset_kernels.summary(none, costs, theta, before, after, num, rng)[2]
+    return _by_exchanges(costs, theta, num, rng)
+
+
+def _by_choices(
+    true: np.ndarray, thetas: np.ndarray, num: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Choose one item after the other: the v-th best of those left with weight exp(-theta v)."""
+    size = len(true)
+    best_first = np.argsort(true)
+    left = np.tile(best_first, (num, 1))
+    ranks = np.zeros((num, size), int)
+    for stage in range(size):
+        theta = thetas[stage] if stage < len(thetas) else thetas[-1]
+        weights = np.exp(-theta * np.arange(size - stage))
+        chosen = np.searchsorted(np.cumsum(weights) / weights.sum(), rng.random(num))
+        chosen = np.minimum(chosen, size - stage - 1)
+        np.put_along_axis(ranks, np.take_along_axis(left, chosen[:, None], 1), stage, 1)
+        keep = np.arange(size - stage) != chosen[:, None]
+        left = left[keep].reshape(num, size - stage - 1)
+    return ranks
+
+
+def _by_cycles(true: np.ndarray, theta: float, num: int, rng: np.random.Generator) -> np.ndarray:
+    """Exchange item k with an earlier one, each with weight exp(-theta), or with none."""
+    size = len(true)
+    perms = np.tile(np.arange(size), (num, 1))
+    rows = np.arange(num)
+    for k in range(1, size):
+        other = np.where(
+            rng.random(num) < 1 / (1 + k * np.exp(-theta)), k, rng.integers(k, size=num)
+        )
+        perms[rows, k], perms[rows, other] = perms[rows, other], perms[rows, k].copy()
+    return perms[:, true]
+
+
+def _by_exchanges(
+    costs: np.ndarray, theta: float, num: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Exchange random pairs of items with Metropolis' rule, all ballots at once."""
+    size = len(costs)
+    ranks = np.tile(np.argmin(costs, axis=1), (num, 1))
+    rows = np.arange(num)
+    for _ in range(20 * size):
+        a, b = rng.integers(size, size=(2, num))
+        at_a, at_b = ranks[rows, a], ranks[rows, b]
+        change = costs[a, at_b] + costs[b, at_a] - costs[a, at_a] - costs[b, at_b]
+        accepted = rng.random(num) < np.exp(np.minimum(0.0, -theta * change))
+        ranks[rows, a] = np.where(accepted, at_b, at_a)
+        ranks[rows, b] = np.where(accepted, at_a, ranks[rows, b])
+    return ranks

@@ -1,0 +1,236 @@
+r"""Bayesian Plackett-Luce models: each item has a worth, and the order is that of the worths.
+
+From items A a ballot chooses i first with probability :math:`w_i / \sum_{j \in A} w_j`, then goes
+on with the rest. With two items each this is the model of Bradley and Terry. Log worths are normal
+with mean 0 and standard deviation :math:`\sigma`, and :math:`\log\sigma` is standard normal.
+
+Given :math:`\sigma` the log posterior is concave. Draws come from Student's t distribution around
+its mode, and importance weights correct them; :math:`\sigma` is summed over a grid.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.special import gammaln, logsumexp, ndtri
+from scipy.stats import chi2, qmc
+
+from permvi.inference.rankings.exact import Solved
+from permvi.models.rankings import Ballots
+from permvi.posterior.laws import DrawsLaw
+
+_LOG_SIGMAS = np.linspace(-3.0, 3.0, 25)
+# Values of sigma whose evidence is this far below the best are left out.
+_NEGLIGIBLE = 14.0
+# Proposals: degrees of freedom, and numbers of draws times choices that take seconds.
+_DF = 10.0
+_DRAWS = (2_000, 40_000)
+_CHOICES = 60_000_000
+_KEPT = 4_000
+_MAX_STEPS = 60
+# Tanh-sinh quadrature of u in (0, 1), for ties.
+_T = np.arange(-24, 25) * 0.16
+_LOG_U = -np.log1p(np.exp(-np.pi * np.sinh(_T)))
+_WEIGHTS = 0.16 * np.pi * np.cosh(_T) * np.exp(_LOG_U - np.log1p(np.exp(np.pi * np.sinh(_T))))
+
+
+class Worths(NamedTuple):
+    """A posterior of worths.
+
+    Attributes:
+        solved: The posterior over orders; ``thetas`` holds mean and standard deviation of sigma.
+        evidence_se: The standard error of the log evidence.
+        mean: (n,) posterior means of the log worths, which add up to 0.
+        sd: (n,) their standard deviations.
+        effective: The effective number of draws.
+        halves: (2, n, n) marginals of either half of the draws.
+    """
+
+    solved: Solved
+    evidence_se: float
+    mean: np.ndarray
+    sd: np.ndarray
+    effective: float
+    halves: np.ndarray
+
+
+class _Choices(NamedTuple):
+    """Ballots as the kernels take them."""
+
+    items: np.ndarray
+    levels: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, ballots: Ballots) -> "_Choices":
+        items = ballots.orders
+        levels = np.take_along_axis(ballots.levels, np.maximum(items, 0), 1)
+        return cls(items, np.where(items >= 0, levels, -1).astype(np.int64), ballots.counts)
+
+
+def solve(ballots: Ballots, seed: int) -> Worths:
+    """Compute the posterior of the order of the worths."""
+    choices = _Choices.of(ballots)
+    n = len(ballots.items)
+    modes = []
+    start = np.zeros(n)
+    for log_sigma in _LOG_SIGMAS:
+        modes.append(_Mode.of(choices, float(np.exp(log_sigma)), start))
+        start = modes[-1].point
+    prior = -0.5 * _LOG_SIGMAS**2 - 0.5 * np.log(2 * np.pi) + np.log(np.diff(_LOG_SIGMAS)[0])
+    rough = prior + np.array([mode.laplace for mode in modes])
+    size = float(np.count_nonzero(choices.items >= 0))
+    total = int(np.clip(_CHOICES / size, *_DRAWS))
+    used = np.flatnonzero(rough > rough.max() - _NEGLIGIBLE)
+    shares = np.exp(rough[used] - logsumexp(rough[used]))
+    draws, log_weights, evidence = [], [], []
+    for k, share in zip(used.tolist(), shares, strict=True):
+        # Powers of two keep Sobol's points balanced.
+        num = 1 << max(5, int(np.ceil(np.log2(share * total + 1))))
+        points, weights = modes[k].proposals(choices, num, seed + k)
+        draws.append(points)
+        log_weights.append(weights + prior[k] - np.log(num))
+        evidence.append(prior[k] + logsumexp(weights) - np.log(num))
+    return _summarised(
+        np.concatenate(draws), np.concatenate(log_weights), np.array(evidence), used, seed
+    )
+
+
+def modal_ranks(ballots: Ballots, counts: np.ndarray, mean: np.ndarray, sigma: float) -> np.ndarray:
+    """(n,) ranks by the most probable worths if the same ballots had other counts.
+
+    With ties that the slopes only approximate, it is one Newton step from the posterior mean, in
+    which the approximation cancels to first order.
+    """
+    from permvi.inference.rankings import worth_kernels
+
+    choices = _Choices.of(ballots)
+    if ballots.is_staged:
+        return _ranks(_Mode.of(choices._replace(counts=counts), sigma, mean).point[None])[0]
+    gradients, hessian = worth_kernels.slopes(mean, *choices)
+    curvature = np.eye(len(mean)) / sigma**2 - hessian
+    step = np.linalg.solve(curvature, (counts - ballots.counts) @ gradients)
+    return _ranks((mean + step)[None])[0]
+
+
+class _Mode(NamedTuple):
+    """The mode of the log worths given sigma, and the Cholesky factor of the curvature there."""
+
+    point: np.ndarray
+    factor: np.ndarray
+    sigma: float
+    laplace: float
+
+    @classmethod
+    def of(cls, choices: _Choices, sigma: float, start: np.ndarray) -> "_Mode":
+        """Find the mode by Newton's method with halved steps."""
+        from permvi.inference.rankings import worth_kernels
+
+        point, n = start.copy(), len(start)
+        value = _log_joint(choices, point[None], sigma, approximate=True)[0]
+        for _ in range(_MAX_STEPS):
+            gradients, hessian = worth_kernels.slopes(point, *choices)
+            gradient = choices.counts @ gradients - point / sigma**2
+            curvature = np.eye(n) / sigma**2 - hessian
+            step = np.linalg.solve(curvature, gradient)
+            scale = 1.0
+            while scale > 1e-6:
+                new = _log_joint(choices, (point + scale * step)[None], sigma, approximate=True)[0]
+                if new >= value:
+                    break
+                scale /= 2
+            point, value = point + scale * step, new
+            if np.abs(step).max() < 1e-6:
+                break
+        factor = cholesky(curvature, lower=True)
+        exact = _log_joint(choices, point[None], sigma)[0]
+        log_det = float(np.log(np.diag(factor)).sum())
+        return cls(point, factor, sigma, float(exact) + 0.5 * n * np.log(2 * np.pi) - log_det)
+
+    def proposals(self, choices: _Choices, num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw (num, n) log worths from a t distribution, and their log importance weights."""
+        n = len(self.point)
+        uniform = qmc.Sobol(n + 1, rng=np.random.default_rng(seed)).random(num)
+        uniform = np.clip(uniform, 1e-12, 1 - 1e-12)
+        scales = np.sqrt(_DF / chi2.ppf(uniform[:, -1], _DF))
+        z = ndtri(uniform[:, :-1]) * scales[:, None]
+        points = self.point + solve_triangular(self.factor, z.T, lower=True, trans="T").T
+        log_density = (
+            gammaln((_DF + n) / 2) - gammaln(_DF / 2) - 0.5 * n * np.log(_DF * np.pi)
+            + np.log(np.diag(self.factor)).sum()
+            - 0.5 * (_DF + n) * np.log1p((z**2).sum(axis=1) / _DF)
+        )  # fmt: skip
+        return points, _log_joint(choices, points, self.sigma) - log_density
+
+
+def _log_joint(
+    choices: _Choices, log_worths: np.ndarray, sigma: float, *, approximate: bool = False
+) -> np.ndarray:
+    """(N, n) log worths -> (N,) log likelihoods plus log priors."""
+    from permvi.inference.rankings import worth_kernels
+
+    n = log_worths.shape[1]
+    if approximate:
+        return _breslow(choices, log_worths) - 0.5 * (log_worths**2).sum(axis=1) / sigma**2
+    prior = -0.5 * (log_worths**2).sum(axis=1) / sigma**2 - n * np.log(sigma * np.sqrt(2 * np.pi))
+    return prior + worth_kernels.log_likelihoods(
+        log_worths, choices.items, choices.levels, choices.counts, _LOG_U, _WEIGHTS
+    )
+
+
+def _breslow(choices: _Choices, log_worths: np.ndarray) -> np.ndarray:
+    """(N, n) -> (N,) log likelihoods with Breslow's treatment of ties, which Newton climbs."""
+    present = choices.items >= 0
+    last = choices.levels == choices.levels.max(axis=1, keepdims=True)
+    # The first place of each item's group: the choice is from all items from there on.
+    start = np.where(present, choices.levels, choices.items.shape[1] + 1)
+    place = (start[:, None, :] < start[:, :, None]).sum(axis=2)
+    found = []
+    for row in log_worths:
+        values = np.where(present, row[choices.items], -np.inf)
+        left = np.logaddexp.accumulate(values[:, ::-1], axis=1)[:, ::-1]
+        chosen = np.take_along_axis(left, np.minimum(place, left.shape[1] - 1), 1)
+        terms = np.where(present & ~last, values, 0.0) - np.where(present & ~last, chosen, 0.0)
+        found.append(choices.counts @ terms.sum(axis=1))
+    return np.array(found)
+
+
+def _ranks(log_worths: np.ndarray) -> np.ndarray:
+    return np.argsort(np.argsort(-log_worths, axis=1), axis=1)
+
+
+def _summarised(
+    draws: np.ndarray, log_weights: np.ndarray, evidence: np.ndarray, used: np.ndarray, seed: int
+) -> Worths:
+    """Summaries of weighted draws of log worths."""
+    total = float(logsumexp(evidence))
+    weights = np.exp(log_weights - logsumexp(log_weights))
+    ranks = _ranks(draws)
+    marginals = _shares(ranks, weights)
+    rng = np.random.default_rng(seed)
+    # Neighbouring points of Sobol's sequence complement each other, so halves are random.
+    split = np.array_split(rng.permutation(len(ranks)), 2)
+    halves = np.stack([_shares(ranks[half], weights[half]) for half in split])
+    before = np.stack([weights @ (ranks[:, [i]] < ranks) for i in range(draws.shape[1])])
+    centred = draws - draws.mean(axis=1, keepdims=True)
+    mean = weights @ centred
+    sd = np.sqrt(weights @ (centred - mean) ** 2)
+    effective = float(1 / (weights**2).sum())
+    positions = (rng.random() + np.arange(_KEPT)) / _KEPT
+    kept = ranks[np.searchsorted(np.cumsum(weights) / weights.sum(), positions * (1 - 1e-12))]
+    sigmas, of_sigma = np.exp(_LOG_SIGMAS[used]), np.exp(evidence - total)
+    sigma = float(of_sigma @ sigmas)
+    spread = np.sqrt(of_sigma @ (sigmas - sigma) ** 2)
+    solved = Solved(
+        marginals, before, kept, _ranks(mean[None])[0],
+        total, np.array([[sigma, spread]]), DrawsLaw(kept),
+    )  # fmt: skip
+    se = float(np.sqrt(max(0.0, 1 / effective - 1 / len(draws))))
+    return Worths(solved, se, mean, sd, effective, halves)
+
+
+def _shares(ranks: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(n, n) weighted shares of draws (num, n) in which item i has rank k."""
+    n = ranks.shape[1]
+    table = np.stack([np.bincount(ranks[:, i], weights, minlength=n) for i in range(n)])
+    return table / table.sum(axis=1, keepdims=True)

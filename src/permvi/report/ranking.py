@@ -1,0 +1,185 @@
+"""The report of a ranking: items by mean rank, who comes before whom, and what it rests on."""
+
+from html import escape
+from os import PathLike
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from permvi._files import atomic
+from permvi._version import __version__
+from permvi.report import page, sections
+from permvi.report.words import count, number, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from permvi._rank import RankedItem, Ranking
+
+# The plot of intervals and the heatmap, in pixels.
+_WIDTH, _CELL, _NAMES = 320, 22, 130
+_MAX_NAME = 18
+_PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="$policy">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="permvi $version">
+<link rel="icon" href="data:,">
+<title>$title</title>
+<style>$style</style>
+</head>
+<body>
+<main>
+<header>
+<p class="eyebrow">permvi report</p>
+<h1>$title</h1>
+<p class="lead">$lead</p>
+$verdict
+</header>
+$body
+</main>
+</body>
+</html>
+""")
+
+
+def write(found: "Ranking", path: str | PathLike[str], level: float = 0.95) -> Path:
+    """Write the report as one HTML file without scripts; no incomplete file is ever left."""
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"path must be a file, got the folder {target}.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path must lie in an existing folder, got {target}.")
+    with atomic(target) as temporary:
+        temporary.write_text(render(found, level), encoding="utf-8", newline="\n")
+    return target
+
+
+def render(found: "Ranking", level: float = 0.95) -> str:
+    """Return the report as text; the same ranking gives the same text."""
+    rows = found.table(level)
+    body = [
+        sections.section("Items by rank", _items(rows, level)),
+        sections.section("Which item is better?", _heatmap(found)),
+        sections.section("What it rests on", _facts(found)),
+        sections.latents(found.posterior),
+        sections.settings(found.posterior),
+    ]
+    return _PAGE.substitute(
+        policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; "
+        "form-action 'none'",
+        version=__version__,
+        title=escape(f"The order of {count(len(rows), 'item')}"),
+        style=page.style(),
+        lead=_lead(found, rows),
+        verdict=sections.verdict(found.posterior),
+        body="\n".join(body),
+    )
+
+
+def _lead(found: "Ranking", rows: "Sequence[RankedItem]") -> str:
+    first = rows[0]
+    total = float(np.asarray(found.rankings.counts).sum())
+    return (
+        f"{total:,.10g} rankings, model <strong>{escape(found.model)}</strong>. "
+        f"<strong>{escape(first.item)}</strong> is first with probability "
+        f"{_percent(first.p_first)}; the whole order has probability {_percent(found.p_order)}. "
+        f"A probability is {escape(found.shown_as)}."
+    )
+
+
+def _items(rows: "Sequence[RankedItem]", level: float) -> str:
+    cells = [
+        (
+            str(row.rank),
+            escape(row.item),
+            _bar(row, len(rows)),
+            f"{row.mean:.1f}",
+            str(row.low) if row.low == row.high else f"{row.low} to {row.high}",
+            _percent(row.probability),
+            _percent(row.p_first),
+            _percent(row.p_top3),
+            "" if row.p_before_next is None else _percent(row.p_before_next),
+        )
+        for row in rows
+    ]
+    header = ("Rank", "Item", "Mean and interval", "Mean", f"{100 * level:g}% ranks", "This rank")
+    return sections.table_of((*header, "First", "Top 3", "Before the next"), cells, "items")
+
+
+def _bar(row: "RankedItem", size: int) -> str:
+    """A line from the best to the worst rank of the interval with a dot at the mean."""
+
+    def x(rank: float) -> float:
+        return 8 + (rank - 1) * (_WIDTH / 2 - 16) / max(size - 1, 1)
+
+    return (
+        f'<svg width="{_WIDTH // 2}" height="16" role="img" aria-label="ranks {row.low} to '
+        f'{row.high}, mean {row.mean:.1f}"><line x1="{x(row.low) - 3:.1f}" '
+        f'x2="{x(row.high) + 3:.1f}" y1="8" y2="8" stroke="currentColor" stroke-width="3" '
+        f'opacity=".45"/><circle cx="{x(row.mean):.1f}" cy="8" r="4" fill="currentColor"/></svg>'
+    )
+
+
+def _heatmap(found: "Ranking") -> str:
+    """P(row is better than column), both in the order of the ranking."""
+    order = found.order
+    table = found.before[np.ix_(order, order)]
+    names = [_short(found.items[i]) for i in order]
+    size = _NAMES + _CELL * len(order)
+    parts = [
+        f'<svg viewBox="0 0 {size} {size}" width="{size}" role="img" aria-label="Probability that '
+        'the item of a row is better than that of a column" font-size="12" fill="currentColor">'
+    ]
+    for a, name in enumerate(names):
+        y = _NAMES + _CELL * (a + 0.5)
+        parts.append(
+            f'<text x="{_NAMES - 6}" y="{y + 4:.0f}" text-anchor="end">{escape(name)}</text>'
+            f'<text transform="translate({y + 4:.0f},{_NAMES - 6}) rotate(-90)">{escape(name)}'
+            "</text>"
+        )
+        for b in range(len(names)):
+            if a == b:
+                continue
+            label = f"{found.items[order[a]]} before {found.items[order[b]]}"
+            parts.append(
+                f'<rect x="{_NAMES + _CELL * b}" y="{_NAMES + _CELL * a}" width="{_CELL - 1}" '
+                f'height="{_CELL - 1}" fill="#1b4f8a" fill-opacity="{table[a, b]:.3f}">'
+                f"<title>{escape(label)}: {_percent(float(table[a, b]))}</title></rect>"
+            )
+    note = "<p class='note'>The darker a cell, the more probably its row is better than its column."
+    return f"{note}</p><div style='overflow-x:auto'>{''.join(parts)}</svg></div>"
+
+
+def _facts(found: "Ranking") -> str:
+    facts = [("Probabilities", escape(sentence(f"each is {found.shown_as}")))]
+    posterior = found.posterior
+    kind = f"{posterior.method}, log evidence {posterior.log_evidence_kind}"
+    facts.append(("Computation", escape(sentence(kind))))
+    facts.append(("Kemeny order", escape(sentence(found.kemeny_in_words))))
+    if found.rankings.note:
+        facts.append(("File", escape(sentence(found.rankings.note))))
+    models = [
+        (
+            escape(one.name),
+            "" if one.log_evidence is None else number(one.log_evidence, 6),
+            escape(one.note),
+        )
+        for one in found.compared
+    ]
+    return sections.facts_of(facts) + sections.table_of(
+        ("Model", "Log evidence", ""), models, "models"
+    )
+
+
+def _percent(p: float) -> str:
+    return f"{100 * p:.1f}%"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"

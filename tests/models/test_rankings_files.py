@@ -1,0 +1,132 @@
+"""Files of rankings: every form is read, what was assumed is said, and mistakes name the line."""
+
+import pytest
+
+from permvi.models import Rankings
+
+TODAY = """# FILE NAME: 00001.{kind}
+# TITLE: An election, in 2020
+# DATA TYPE: {kind}
+# NUMBER ALTERNATIVES: 3
+# NUMBER VOTERS: 9
+# NUMBER UNIQUE ORDERS: 2
+# ALTERNATIVE NAME 1: Ann, the first
+# ALTERNATIVE NAME 2: Bob
+# ALTERNATIVE NAME 3: Cy
+"""
+OLD = "3\n1,Ann\n2,Bob\n3,Cy\n9,9,2\n"
+NAMES = ("Ann, the first", "Bob", "Cy")
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_file(content, name="r.csv", **settings):
+        path = tmp_path / name
+        path.write_text(content)
+        return Rankings.read(path, **settings)
+
+    return read_file
+
+
+@pytest.mark.parametrize(
+    ("kind", "orders", "levels"),
+    [
+        ("soc", "5: 1,2,3\n4: 3, 2, 1\n", [[0, 1, 2], [2, 1, 0]]),
+        ("soi", "5: 1,2\n4: 3\n", [[0, 1, -1], [-1, -1, 0]]),
+        ("toc", "5: {1,2},3\n4: 3,{2, 1}\n", [[0, 0, 1], [1, 1, 0]]),
+        ("toi", "5: {1,3}\n4: 2\n", [[0, -1, 0], [-1, 0, -1]]),
+    ],
+)
+def test_preflib(read, kind, orders, levels):
+    model = read(TODAY.format(kind=kind) + orders, f"votes.{kind}")
+    assert model.items == NAMES
+    assert model.levels.tolist() == levels
+    assert model.counts.tolist() == [5, 4]
+    assert model.note.startswith("read as a file of PrefLib: 9 rankings of 3 items")
+    assert ("did not take part" in model.note) == kind.endswith("i")
+    assert ("unknown order" in model.note) == kind.startswith("t")
+    # Known by its first line as well, and the old form by its name.
+    assert read(TODAY.format(kind=kind) + orders, "r.txt").levels.tolist() == levels
+    old = read(OLD + orders.replace(": ", ","), f"old.{kind}")
+    assert (old.items, old.levels.tolist()) == (("Ann", "Bob", "Cy"), levels)
+    below = read(TODAY.format(kind=kind) + orders, f"votes.{kind}", unranked="below")
+    assert (below.levels >= 0).all()
+
+
+def test_preflib_without_names_and_with_odd_totals(read):
+    model = read("# NUMBER ALTERNATIVES: 3\n# NUMBER VOTERS: 7\n2: 1,3\n", "a.soi")
+    assert model.items == ("1", "2", "3")
+    assert "the header counts 7 voters and the orders 2" in model.note
+    twice = TODAY.format(kind="soi").replace("Bob", "Cy") + "1: 1,2,3\n"
+    assert read(twice, "a.soi").items == ("Ann, the first", "Cy", "Cy (3)")
+
+
+@pytest.mark.parametrize(
+    ("orders", "kind", "message"),
+    [
+        ("5: 1,2,4\n", "soc", "line 10: expected items of the header, got 4"),
+        ("5: 1,2\n", "soc", "line 10: expected all 3 items in a file of type soc, got 2"),
+        ("5: {1,2},3\n", "soc", "line 10: expected no ties in a file of type soc"),
+        ("5: 1,2,1\n", "soi", "line 10: expected item 1 once, got it again"),
+        ("5: 1,{2\n", "toi", "line 10: expected item numbers with ties in braces, got '1,{2'"),
+        ("5: 1,,2\n", "toi", "line 10: expected item numbers with ties in braces"),
+        ("x: 1,2\n", "soi", "line 10: expected a count, got 'x'"),
+        ("1,2,3\n", "soi", "line 10: expected 'count: order', got '1,2,3'"),
+        ("", "soi", "expected orders after the header, got none"),
+        ("5: 1\n", "cat", "expected a file of PrefLib of type soc, soi, toc, toi, got 'cat'"),
+    ],
+)
+def test_mistakes_in_preflib(read, orders, kind, message):
+    with pytest.raises(ValueError, match="^.*" + message.replace("{", r"\{")):
+        read(TODAY.format(kind=kind) + orders, "votes.txt")
+
+
+@pytest.mark.parametrize(
+    ("content", "items", "levels", "note"),
+    [
+        ("first,second\nA,B\nB,A\n", "AB", [[0, 1], [1, 0]], "each row lists items"),
+        ('1st,2nd,3rd\nA,"{B,C}",\nC,A,B\n', "ABC", [[0, 1, 1], [1, 2, 0]], "unknown order"),
+        ("1st,2nd,3rd\nA,{B,C}\n", "ABC", [[0, 1, 1]], "unknown order"),
+        ("A,B,C\nB,A,C\nC,A,B\n", "BAC", [[1, 0, 2], [0, 1, 2], [2, 1, 0]], "not a header"),
+        ("A,B,C\n1,2,2\n3,1,\n", "ABC", [[0, 1, 1], [1, 0, -1]], "1 for the best"),
+        ("A,B\n1,2\n", "AB", [[0, 1]], "read as ranks"),
+        ("rank1,rank2\n2,1\n1,2\n", "21", [[0, 1], [1, 0]], "each row lists items"),
+        ("rank1,rank2\n7,12\n12,7\n", ("7", "12"), [[0, 1], [1, 0]], "each row lists items"),
+        ("A,B\n7.5,9\n3,3\n", "AB", [[1, 0], [0, 0]], "larger is better"),
+        ("wine,A,B\nann,1,2\nbo,2,1\n", "AB", [[0, 1], [1, 0]], "column 'wine' names the judges"),
+        ("judge,item,score\nx,A,3\nx,B,4\ny,A,1\ny,B,0\n", "AB", [[1, 0], [0, 1]], "as ratings"),
+        ("user,item,rank\nx,A,1\nx,B,2\n", "AB", [[0, 1]], "read as ranks"),
+        ("day,winner,loser\n1,A,B\n2,B,A\n", "AB", [[0, 1], [1, 0]], "ignored column 'day'"),
+        ("winner,loser,draw\nA,B,0\nB,A,1\n", "AB", [[0, 1], [0, 0]], "a winner and a loser"),
+        ("# made by hand\nfirst,second\nA,B\n", "AB", [[0, 1]], "skipped 1 lines"),
+    ],
+)
+def test_csv(read, content, items, levels, note):
+    model = read(content)
+    assert model.items == tuple(items)
+    assert model.levels.tolist() == levels
+    assert note in model.note
+
+
+def test_the_format_can_be_given(read):
+    content = "A,B\n12,7\n"
+    assert read(content, format="ranks").levels.tolist() == [[1, 0]]
+    assert read(content, format="ratings").levels.tolist() == [[0, 1]]
+    assert read(content, format="orders").items == ("12", "7")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("A,B\n12,7\n", "whole numbers other than 1 to 2 under names that are no places"),
+        ("id,driver\n1,Ann\n2,Bob\n", "rows that have no item in common"),
+        ("place1,place2,place3\nA,B\nC,D\n", "rows that have no item in common"),
+        ("1st,2nd\nA,{B\n", "line 2: expected a brace at the end of a tie"),
+        ("judge,item,score\nx,A,3\nx,A,4\n", "line 3: expected 'A' once, got it again"),
+        ("winner,loser\nA,\n", "line 2: expected two items, got an empty cell"),
+        ("only,a header\n", "expected a header and rows, got 1 rows"),
+    ],
+)
+def test_mistakes_in_csv(read, content, message):
+    with pytest.raises(ValueError, match=message):
+        read(content)
