@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from permvi._files import atomic
+from permvi._files import check_target, write_text
 from permvi._version import __version__
 from permvi.report import page, sections
 from permvi.report.words import count, number, sentence
@@ -50,14 +50,9 @@ $body
 
 def write(found: "Ranking", path: str | PathLike[str], level: float = 0.95) -> Path:
     """Write the report as one HTML file without scripts; no incomplete file is ever left."""
-    target = Path(path)
-    if target.is_dir():
-        raise ValueError(f"path must be a file, got the folder {target}.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in an existing folder, got {target}.")
-    with atomic(target) as temporary:
-        temporary.write_text(render(found, level), encoding="utf-8", newline="\n")
-    return target
+    # Before the work is done.
+    target = check_target(Path(path))
+    return write_text(target, render(found, level))
 
 
 def render(found: "Ranking", level: float = 0.95) -> str:
