@@ -134,10 +134,10 @@ def test_every_method_has_one_room():
 
 def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
-    assert len(files) <= 290
-    # The engines for linear and quadratic models and the checks of models came after the first
-    # 39,000 lines.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 47_000
+    assert len(files) <= 305
+    # The engines for linear and quadratic models, for tracks, and the checks of models came after
+    # the first 39,000 lines.
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 49_500
 
 
 def test_the_public_names_load_and_no_others():

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from permvi.inference.gibbs import PermutationGibbs as PermutationGibbs
     from permvi.inference.guides import AutoPermutation as AutoPermutation
     from permvi.inference.registry import methods as methods
+    from permvi.inference.tracks import track as track
     from permvi.posterior import Posterior as Posterior
     from permvi.posterior import load as load
 
@@ -53,6 +54,7 @@ _HOMES = {
     "fit_many": "permvi._fit",
     "load": "permvi.posterior",
     "methods": "permvi.inference.registry",
+    "track": "permvi.inference.tracks",
 }
 
 __all__ = ["__version__", *_SUBMODULES, *_HOMES]
