@@ -99,13 +99,20 @@ class Association:
             *(np.zeros(N), np.zeros(N)),
         )
 
-    def refresh(self, variances: np.ndarray) -> float:
-        """Filter all tracks; return the log likelihood of all points but the first of each."""
-        from permvi.inference.tracks.filters import refresh
+    def log_likelihood(self, variances: np.ndarray) -> float:
+        """The log likelihood of all points but the first of each track; filters their heads."""
+        from permvi.inference.tracks.filters import filter_heads
 
         problem = self.problem
-        found = refresh(self.pred, self.succ, problem.points, problem.time, variances, self.state)
-        return float(found.sum())
+        return filter_heads(self.pred, problem.points, problem.time, variances, self.state)
+
+    def refresh(self, variances: np.ndarray) -> None:
+        """Filter the heads and tails of all tracks."""
+        from permvi.inference.tracks.filters import filter_tails
+
+        problem = self.problem
+        self.log_likelihood(variances)
+        filter_tails(self.succ, problem.points, problem.time, variances, self.state)
 
     def log_weight(self, parameters: Parameters) -> float:
         """The log weight of the association and the points."""
@@ -115,7 +122,7 @@ class Association:
         total += ends[2, first & last].sum()
         total += self.problem.scores(parameters)[self.edge[~first]].sum()
         if parameters.motion.variances is not None:
-            total += self.refresh(parameters.motion.variances)
+            total += self.log_likelihood(parameters.motion.variances)
         return float(total)
 
 
@@ -168,11 +175,11 @@ def log_prior_motion(variances: np.ndarray) -> float:
 def _move_motion(
     association: Association, variances: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    now = association.refresh(variances) + log_prior_motion(variances)
+    now = association.log_likelihood(variances) + log_prior_motion(variances)
     size = _MOTION_SIZE / np.sqrt(1.0 + 0.002 * len(association.pred))
     for _ in range(_MOTION_STEPS):
         other = variances * np.exp(size * rng.normal(size=4))
-        then = association.refresh(other) + log_prior_motion(other)
+        then = association.log_likelihood(other) + log_prior_motion(other)
         if np.log(rng.random()) < then - now:
             variances, now = other, then
     return variances
@@ -210,7 +217,7 @@ def run_chain(
     start: Start,
     picks: np.ndarray,
     num_draws: int,
-    num_rounds: int,
+    num_rounds: float,
     rng: np.random.Generator,
     *,
     heat: float = 1.0,
@@ -222,7 +229,7 @@ def run_chain(
         start: Where to begin; its association is changed.
         picks: The links that moves begin with.
         num_draws: How many draws to return.
-        num_rounds: How often to go through all frames before each.
+        num_rounds: How many moves to try before each, for every link.
         rng: A generator.
         heat: The temperature of the moves.
         fixed: Whether the parameters stay as they are.
@@ -235,6 +242,7 @@ def run_chain(
     starts = links.starts(N)
     last_frames = problem.frame[links.tails[picks]]
     blocks = np.searchsorted(last_frames, np.arange(len(problem.clock.times) + 1))
+    num_moves = np.ceil(num_rounds * np.diff(blocks)).astype(np.int64)
     counts, false = np.zeros(len(links.tails)), np.zeros(N)
     preds = np.empty((num_draws, N), np.int32)
     values = []
@@ -254,7 +262,7 @@ def run_chain(
             association.refresh(variances)
         if len(picks):
             kernels.run(
-                *(num_rounds, picks, blocks, starts, links.cands, links.tails, scores),
+                *(num_moves, picks, blocks, starts, links.cands, links.tails, scores),
                 *(ends, problem.frame, problem.points, problem.time, int(moving), variances, heat),
                 *(association.pred, association.succ, association.edge, counts, association.state),
                 rng,
@@ -269,7 +277,7 @@ def run_chain(
         values.append([*parameters.rates, *moved])
     return Draws(
         preds,
-        counts / (num_draws * max(num_rounds * len(picks), 1)),
+        counts / (num_draws * max(int(num_moves.sum()), 1)),
         false / num_draws,
         np.array(values),
         Start(association, parameters),

@@ -148,18 +148,20 @@ def update_tail(
 
 
 @compiled()
-def refresh(
-    pred: np.ndarray,
-    succ: np.ndarray,
-    points: np.ndarray,
-    time: np.ndarray,
-    motion: np.ndarray,
-    state: State,
-) -> np.ndarray:
-    """Filter all tracks anew; return (N,) the log likelihood of each point given its head."""
-    found = np.empty(len(pred))
+def filter_heads(
+    pred: np.ndarray, points: np.ndarray, time: np.ndarray, motion: np.ndarray, state: State
+) -> float:
+    """Filter all tracks forwards; return the log likelihood of all points but the first ones."""
+    total = 0.0
     for i in range(len(pred)):
-        found[i] = update_head(i, pred[i], points, time, motion, state)
-    for i in range(len(pred) - 1, -1, -1):
+        total += update_head(i, pred[i], points, time, motion, state)
+    return total
+
+
+@compiled()
+def filter_tails(
+    succ: np.ndarray, points: np.ndarray, time: np.ndarray, motion: np.ndarray, state: State
+) -> None:
+    """Compute the likelihoods of all tails, the last first."""
+    for i in range(len(succ) - 1, -1, -1):
         update_tail(i, succ[i], points, time, motion, state)
-    return found

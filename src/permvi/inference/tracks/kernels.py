@@ -137,7 +137,7 @@ def _follow(
 
 @compiled()
 def run(
-    num_rounds: int,
+    num_moves: np.ndarray,
     picks: np.ndarray,
     blocks: np.ndarray,
     starts: np.ndarray,
@@ -161,8 +161,7 @@ def run(
     """Make moves on the association (pred, succ, edge) in place.
 
     Args:
-        num_rounds: How often to go through all frames; each time as many moves as it has ``picks``
-            begin in a frame.
+        num_moves: (T,) how many moves to try from the links that lead to each frame.
         picks: The candidates that moves begin with: all but those without any rival.
         blocks: (T + 1,) those that lead to frame t are ``picks[blocks[t]:blocks[t + 1]]``.
         starts: (N + 1,) the candidate links to point i are ``starts[i]`` to ``starts[i + 1]``.
@@ -189,15 +188,15 @@ def run(
     room = (np.empty((d, 2)), np.empty(3), np.empty((d, 2)), np.empty(3))
     where = (points, time, motion, state, room)
     since = np.zeros(len(pred), np.int64)
-    num_moves = num_rounds * len(picks)
-    block, size, left = -1, 0, 0
-    for step in range(num_moves):
+    total = num_moves.sum()
+    block, left = 0, num_moves[0]
+    for step in range(total):
         # One frame after the other: what the moves of a frame need is near in memory.
         while left == 0:
-            block = (block + 1) % (len(blocks) - 1)
-            size = blocks[block + 1] - blocks[block]
-            left = size
+            block += 1
+            left = num_moves[block]
         left -= 1
+        size = blocks[block + 1] - blocks[block]
         e = picks[blocks[block] + int(rng.random() * size)]
         j, i = cands[e], tails[e]
         kind = rng.random()
@@ -348,4 +347,4 @@ def run(
             _follow(ahead, back, pred, succ, points, time, motion, state)
     for i in range(len(pred)):
         if pred[i] >= 0:
-            counts[edge[i]] += num_moves - since[i]
+            counts[edge[i]] += total - since[i]

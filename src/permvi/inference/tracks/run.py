@@ -284,12 +284,12 @@ def _sample(start: Start, seed: int, progress: Progress, *, fixed: bool) -> _Fou
         picks = np.arange(len(problem.links.tails))
     cost = _COST_OF_VELOCITY if moving else 1
     total = min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES) // cost
-    # A round is one move for each link, and there is at least one round before each draw.
+    # A round is one move for each link.
     rounds = int(total / max(len(picks), 1) / _NUM_CHAINS / (1.0 + _WARM_UP))
     most = _FIXED_DRAWS if fixed else _MOST_DRAWS
     num_draws = int(np.clip(min(rounds, _DRAWN_POINTS // len(problem.points)), _NUM_DRAWS, most))
     num_warm = int(_WARM_UP * num_draws)
-    num_rounds = total // (max(len(picks), 1) * _NUM_CHAINS * (num_draws + num_warm)) + 1
+    num_rounds = total / (max(len(picks), 1) * _NUM_CHAINS * (num_draws + num_warm))
     found = []
     for k, source in enumerate(np.random.SeedSequence(seed).spawn(_NUM_CHAINS)):
         progress("sampling", k, _NUM_CHAINS)

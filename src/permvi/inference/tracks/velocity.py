@@ -79,9 +79,9 @@ def _fit(association: Association, variances: np.ndarray) -> np.ndarray:
 
     def loss(logs: np.ndarray) -> float:
         trial = np.exp(np.clip(logs, np.log(_LEAST), 12.0))
-        return -association.refresh(trial) - log_prior_motion(trial)
+        return -association.log_likelihood(trial) - log_prior_motion(trial)
 
-    options = {"maxfev": 160, "xatol": 0.02, "fatol": 0.1}
+    options = {"maxfev": 120, "xatol": 0.02, "fatol": 0.1}
     found = minimize(loss, np.log(variances), method="Nelder-Mead", options=options)
     return np.exp(np.clip(found.x, np.log(_LEAST), 12.0))
 
