@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from permvi.inference.gibbs import PermutationGibbs as PermutationGibbs
     from permvi.inference.guides import AutoPermutation as AutoPermutation
     from permvi.inference.registry import methods as methods
+    from permvi.inference.tracks import track as track
     from permvi.posterior import Posterior as Posterior
     from permvi.posterior import load as load
 
@@ -59,6 +60,7 @@ _HOMES = {
     "methods": "permvi.inference.registry",
     "Ranking": "permvi._rank",
     "rank": "permvi._rank",
+    "track": "permvi.inference.tracks",
 }
 
 __all__ = ["__version__", *_SUBMODULES, *_HOMES]

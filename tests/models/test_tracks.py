@@ -1,24 +1,39 @@
-"""Tracks from Python: links against brute force, and equal to those of ``permvi track``."""
+"""Tracks two frames at a time: links against brute force."""
 
 import itertools
-import json
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import issparse
-from typer.testing import CliRunner
+from scipy.stats import norm
 
 import permvi as pv
-from permvi import cli
 from permvi.models import Tracks
 from permvi.models import tracks as module_of_tracks
+from permvi.models.tracks import link_gaps
 from permvi.posterior import marginals
 from permvi.problem import prepare as preparing
-from tests.cli.test_track import FRAMES, LOST, NEW, SD, as_csv, exact
+from tests.cli import oracle
+
+FRAMES = {
+    "1": {"a": (0.0, 0.0), "b": (1.0, 0.2), "c": (4.0, 4.0)},
+    "2": {"p": (0.5, 0.3), "q": (0.7, -0.4)},
+    "10": {"r": (0.6, 0.1), "s": (1.1, -0.5), "t": (1.4, 0.6)},
+}
+SD, NEW, LOST = (0.5, 0.4), 2.0, 0.2
 
 POINTS = [list(points.values()) for points in FRAMES.values()]
 NAMED = {"ids": [list(points) for points in FRAMES.values()], "names": FRAMES, "axes": "xy"}
+
+
+def exact(before, after):
+    """(n, m+1) probabilities of each later point's origins, the last of being new; the evidence."""
+    x, y = (np.array([*points.values()]) for points in (before, after))
+    pairs = norm(x, SD).pdf(y[:, None]).prod(axis=-1)
+    new = norm(0, SD[0]).pdf(NEW * SD[0]) * norm(0, SD[1]).pdf(0)
+    law, total = oracle.probabilities(pairs, items=new, labels=LOST / (1 - LOST))
+    return oracle.marginals(law, pairs.shape), np.log(total)
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +71,6 @@ def test_tracks_follow_the_links(linked):
         assert {points[place].track for place in track.points} == {track.track}
 
 
-def test_the_command_gives_the_same_numbers(linked, tmp_path):
-    path = tmp_path / "p.csv"
-    path.write_text(as_csv(FRAMES))
-    options = ["--sd", "0.5,0.4", "--new", str(NEW), "--lost", str(LOST), "--json"]
-    found = json.loads(CliRunner().invoke(cli.app, ["track", str(path), *options]).stdout)
-    assert found["points"] == linked.rows()
-    assert [track["probability"] for track in found["tracks"]] == [
-        track.probability for track in linked.tracks
-    ]
-
-
 def test_a_table_of_points(linked):
     frame = linked.to_frame()
     assert list(frame.columns) == [
@@ -76,6 +80,22 @@ def test_a_table_of_points(linked):
     assert len(frame) == sum(map(len, POINTS))
     assert frame["probability"].isna().sum() == len(POINTS[0])
     assert frame["p_lost"].isna().sum() == len(POINTS[-1])
+
+
+def test_what_a_link_costs_is_what_brute_force_says(rng):
+    for n, m in ((3, 3), (4, 2), (2, 4), (1, 1)):
+        scores, (new, lost) = 3 * rng.normal(size=(n, m)), rng.normal(size=2)
+        weights = {}
+        for perm in itertools.product(range(-1, m), repeat=n):
+            used = [j for j in perm if j >= 0]
+            if len(set(used)) == len(used):
+                weight = sum(scores[i, j] if j >= 0 else new for i, j in enumerate(perm))
+                weights[perm] = weight + lost * (m - len(used))
+        best = max(weights.values())
+        gaps = link_gaps(scores, new, lost)
+        for i, j in np.ndindex(n, m):
+            with_link = max(weight for perm, weight in weights.items() if perm[i] == j)
+            assert gaps[i, j] == pytest.approx(best - with_link, abs=1e-9)
 
 
 def test_names_come_from_data_frames():

@@ -1,54 +1,173 @@
-"""Read the points of frames from a CSV file."""
+"""Read the points of frames from a CSV file, and write them with their tracks."""
 
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from permvi._cli.csv_cells import is_number
-from permvi._cli.csv_tables import read_records
-from permvi.models.tracks import COLUMNS
+from permvi._csv import Numbers, Row, at, check_width, is_number, read_rows
+from permvi.models.scene_columns import Columns, find_columns
+from permvi.models.scenes import Scene, gather
 
-_FRAME, _ID = "frame", "id"
-_AXES = (1, 3)
+if TYPE_CHECKING:
+    from permvi.posterior.tracks import TrackPosterior
 
-
-class Frames(NamedTuple):
-    """Points in frames, as `permvi.models.Tracks` takes them."""
-
-    points: list[np.ndarray]  # for each frame an (n, d) array
-    ids: list[tuple[str, ...]]  # for each frame the names of its points
-    names: list[str]
-    axes: tuple[str, ...]  # (d,) names of the coordinates
+# TrackMate explains its columns in this many rows below the header.
+_MOST_TITLES = 3
+_TRACKMATE = {"x": "POSITION_X", "y": "POSITION_Y", "z": "POSITION_Z"}
+LAYOUTS = ("permvi", "trackpy", "trackmate", "napari")
 
 
-def read_frames(path: Path) -> Frames:
-    """Read frames from a CSV file with ``frame``, optionally ``id``, and one to three coordinates.
+def read_scene(
+    path: Path, frame_col: str | None = None, coords: Sequence[str] | None = None
+) -> tuple[Scene, list[str]]:
+    """Read points from a CSV file whose header names a column of frames and one to three axes.
 
-    Frames whose names are all numbers come in numerical order, others in the order of the file.
-    Points without an id are counted from 1 in each frame.
+    Returns:
+        The points, and what was ignored or assumed, in sentences without a full stop.
     """
-    records = read_records(path, (_FRAME, _ID), optional=(_ID,), numbers=_AXES)
-    for column in records.columns:
-        if column in COLUMNS:
-            raise ValueError(
-                f"{path}: expected coordinates with other names than the output has, got "
-                f"{column!r}."
-            )
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for record in records.rows:
-        points = found.setdefault(record.names[_FRAME], {})
-        name = record.names.get(_ID, str(len(points) + 1))
-        if name in points:
-            raise ValueError(
-                f"{records.at(record)}: expected each point of a frame once, got {name!r:.60} "
-                "again."
-            )
-        points[name] = record.values
-    if len(found) < 2:
-        raise ValueError(f"{path}: expected two frames or more, got one.")
-    names = list(found)
-    if all(map(is_number, names)):
-        names.sort(key=lambda name: float(name.replace(",", ".")))
-    points_of = [np.stack([*found[name].values()]) for name in names]
-    return Frames(points_of, [tuple(found[name]) for name in names], names, records.columns)
+    separator, rows = read_rows(path)
+    header, first = next(rows), next(rows, None)
+    if first is None:
+        raise ValueError(f"{path}: expected a header and rows, got one line only.")
+    if len(header.cells) == len(first.cells) - 1:
+        # Some programs save row numbers below no name.
+        header = header._replace(cells=["", *header.cells])
+    names = [cell.strip() for cell in header.cells]
+    try:
+        columns = find_columns(names, frame_col, coords)
+    except ValueError as error:
+        message = str(error).replace("frame_col", "--frame-col").replace("as coords", "as --coords")
+        raise ValueError(f"{at(path, header.line)}: {message}") from None
+    data, notes = chain([first], rows), []
+    skipped = 0
+    numbers = Numbers(path, separator, names, skip=0)
+    frames: list[str] = []
+    ids: list[str] = []
+    values: list[np.ndarray] = []
+    places: dict[tuple[str, str], int] = {}
+    for row in data:
+        check_width(path, row, len(names))
+        if not values and skipped < _MOST_TITLES and _is_title(row, columns):
+            skipped += 1
+            continue
+        frame, name = _names(path, row, names, columns)
+        if name is not None:
+            if not columns.earlier and (frame, name) in places:
+                raise ValueError(
+                    f"{at(path, row.line)}: expected each point of a frame once, got {name!r:.60} "
+                    "again."
+                )
+            places[frame, name] = row.line
+            ids.append(name)
+        frames.append(frame)
+        values.append(_coordinates(path, row, names, columns, numbers))
+    if not values:
+        raise ValueError(f"{path}: expected points below the header, got none.")
+    if columns.ignored:
+        used = [names[columns.frame], *(names[k] for k in columns.coords)]
+        if columns.ids is not None:
+            used.append(names[columns.ids])
+        notes.append(f"used the columns {', '.join(used)}, ignored {', '.join(columns.ignored)}")
+    if skipped:
+        notes.append(f"skipped {skipped} rows of titles below the header")
+    if columns.earlier:
+        notes.append(f"column {names[columns.ids or 0]} names points, and is not used to link them")
+    axes = [names[k] for k in columns.coords]
+    try:
+        scene = gather(np.stack(values), frames, ids or None, axes, earlier=columns.earlier)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return scene, [*notes, *scene.notes]
+
+
+def _is_title(row: Row, columns: Columns) -> bool:
+    """Whether a row has text and no number where the frame and the coordinates should be."""
+    cells = [row.cells[k].strip() for k in (columns.frame, *columns.coords)]
+    return not any(is_number(cell) for cell in cells) and any(cells[1:])
+
+
+def _names(path: Path, row: Row, names: list[str], columns: Columns) -> tuple[str, str | None]:
+    """The frame and the name of a point."""
+    frame = row.cells[columns.frame].strip()
+    if not frame:
+        place = at(path, row.line, columns.frame + 1, names[columns.frame])
+        raise ValueError(f"{place}: expected a frame, got an empty cell.")
+    if columns.ids is None:
+        return frame, None
+    name = row.cells[columns.ids].strip()
+    if not name and not columns.earlier:
+        place = at(path, row.line, columns.ids + 1, names[columns.ids])
+        raise ValueError(f"{place}: expected a name, got an empty cell.")
+    return frame, name
+
+
+def _coordinates(
+    path: Path, row: Row, names: list[str], columns: Columns, numbers: Numbers
+) -> np.ndarray:
+    cells = [cell if k in columns.coords else "" for k, cell in enumerate(row.cells)]
+    values = numbers.of(Row(row.line, cells))[list(columns.coords)]
+    for k, value in zip(columns.coords, values, strict=True):
+        if not np.isfinite(value):
+            got = f"{row.cells[k].strip()!r:.60}" if row.cells[k].strip() else "an empty cell"
+            place = at(path, row.line, k + 1, names[k])
+            raise ValueError(f"{place}: expected a finite number, got {got}.")
+    return values
+
+
+def laid_out(found: "TrackPosterior", layout: str) -> list[dict[str, Any]]:
+    """The rows of the points as other programs want them.
+
+    ``trackpy`` has a column ``particle``, ``trackmate`` its names in capitals, and ``napari``
+    ``id,t,y,x``. The last two leave out points that are likely false.
+    """
+    rows, scene = found.rows(), found.scene
+    if layout == "permvi":
+        return rows
+    if layout == "trackpy":
+        kept = ("particle", "probability", "p_false")
+        return [
+            {
+                "frame": row["frame"],
+                **{axis: row[axis] for axis in scene.axes},
+                **{name: row[name] for name in kept},
+            }
+            for row in rows
+        ]
+    if layout == "napari":
+        axes = [axis.lower().removeprefix("position_") for axis in scene.axes[::-1]]
+        return [
+            dict(zip(["id", "t", *axes], [int(values[0]), *values[1:].tolist()], strict=True))
+            for values in found.to_napari()
+        ]
+    return [
+        {
+            "LABEL": row["id"],
+            "ID": k,
+            "TRACK_ID": row["particle"],
+            "QUALITY": row["probability"],
+            **{_TRACKMATE.get(axis.lower(), axis): row[axis] for axis in scene.axes},
+            "POSITION_T": float(scene.times[scene.frame[k]]),
+            "FRAME": int(scene.frame[k]),
+        }
+        for k, row in enumerate(rows)
+        if row["particle"] is not None
+    ]
+
+
+def link_rows(found: "TrackPosterior", least: float = 1e-3) -> list[dict[str, Any]]:
+    """All links of at least this probability, as rows."""
+    scene = found.scene
+    return [
+        {
+            "frame": scene.names[scene.frame[j]],
+            "id": scene.ids[j],
+            "next_frame": scene.names[scene.frame[i]],
+            "next_id": scene.ids[i],
+            "probability": float(p),
+        }
+        for j, i, p in zip(found.cands, found.tails, found.p_links, strict=True)
+        if p >= least
+    ]

@@ -142,6 +142,7 @@ class Tracks:
 
     Fit each of `steps`, then `link` the posteriors to tracks. Points carry no memory: given their
     positions, the steps are independent, and a point that is missed in a frame starts a new track.
+    `permvi.track` looks at all frames together.
 
     Args:
         frames: Two or more (n_t, d) arrays of points with at least one point each. The index of a

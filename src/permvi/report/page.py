@@ -59,10 +59,10 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
         title: The heading; by default the numbers of items and labels.
         level: Level of the credible sets.
     """
-    script = "\n".join(_asset(name) for name in _SCRIPTS)
+    script = "\n".join(asset(name) for name in _SCRIPTS)
     choice = posterior.expected_loss("hamming")
-    return Template(_asset(_PAGE)).substitute(
-        policy=_policy(script),
+    return Template(asset(_PAGE)).substitute(
+        policy=policy(script),
         version=__version__,
         title=escape(sections.title(posterior) if title is None else title),
         style=style(),
@@ -81,7 +81,7 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
 
 def style() -> str:
     """Return the style sheet of all reports."""
-    return _asset(_STYLE)
+    return asset(_STYLE)
 
 
 def script_json(value: Any) -> str:
@@ -92,11 +92,12 @@ def script_json(value: Any) -> str:
     return text
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file of the page."""
     return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _policy(script: str) -> str:
+def policy(script: str) -> str:
     """The content security policy: the browser runs this script and loads nothing."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (

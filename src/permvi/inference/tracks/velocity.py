@@ -1,0 +1,242 @@
+"""Particles that go on in their direction: candidate links, a first association and its motion."""
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.spatial import KDTree
+
+from permvi._assignment.lists import Pairs, solve_pairs
+from permvi.inference.tracks.candidates import Links, make_links
+from permvi.inference.tracks.chain import (
+    Association,
+    Motion,
+    Parameters,
+    Problem,
+    Start,
+    draw_parameters,
+    log_prior_motion,
+)
+from permvi.inference.tracks.rates import Clock, Rates, end_weights, log_ended, log_seen
+
+# The names of the square roots of the variances of `chain.Motion`.
+NAMES = ("diffusion", "turning", "speed", "noise")
+# First guesses of the variances, in units of a random step: the steps are velocities.
+_FIRST = np.array([0.02, 0.05, 1.0, 0.01])
+_NUM_ROUNDS = 3
+# Links reach this many standard deviations from where a point is expected; at most so many points
+# nearest to one are tried as its next, before its direction is known.
+_REACH = 4.5
+_MOST_NEAREST = 8
+# The parameters of motion that "velocity" has more than "walk" are worth this many nats each.
+_PENALTY = 5.0
+# Variances are at least this.
+_LEAST = 1e-5
+
+
+def begin(start: Start, *, choose: bool) -> Start:
+    """Begin again with velocities; if that is to be chosen, only where it is more probable.
+
+    Both starts are compared by the log weights of their best associations.
+    """
+    if len(start.problem.clock.times) < 3:
+        return start
+    problem, rates = start.problem, start.parameters.rates
+    variances = _FIRST.copy()
+    for _ in range(_NUM_ROUNDS):
+        pred = _follow(problem.points, problem.frame, problem.clock, rates, variances)
+        links = _pred_links(pred, problem.points, problem.time)
+        chained = Association(_with(problem, links), pred)
+        variances = _fit(chained, variances)
+        now = Parameters(rates, Motion(start.parameters.motion.sd, variances))
+        rates = draw_parameters(chained, now, None).rates
+    parameters = Parameters(rates, Motion(start.parameters.motion.sd, variances))
+    if choose:
+        gain = chained.log_weight(parameters) - start.association.log_weight(start.parameters)
+        if gain < _PENALTY * (len(NAMES) - 1):
+            return start
+    near = _near_links(problem.points, problem.frame, problem.clock, variances)
+    tails = np.concatenate([near.tails, links.tails])
+    cands = np.concatenate([near.cands, links.cands])
+    both = make_links(tails, cands, problem.points, problem.time)
+    return Start(Association(_with(problem, both), pred), parameters)
+
+
+def _with(problem: Problem, links: Links) -> Problem:
+    return Problem(
+        problem.points, problem.frame, problem.clock, links, problem.given, problem.known_sd
+    )
+
+
+def _pred_links(pred: np.ndarray, points: np.ndarray, time: np.ndarray) -> Links:
+    later = np.flatnonzero(pred >= 0)
+    return make_links(later, pred[later], points, time)
+
+
+def _fit(association: Association, variances: np.ndarray) -> np.ndarray:
+    """The most probable variances of motion given an association."""
+
+    def loss(logs: np.ndarray) -> float:
+        trial = np.exp(np.clip(logs, np.log(_LEAST), 12.0))
+        return -association.log_likelihood(trial) - log_prior_motion(trial)
+
+    options = {"maxfev": 120, "xatol": 0.02, "fatol": 0.1}
+    found = minimize(loss, np.log(variances), method="Nelder-Mead", options=options)
+    return np.exp(np.clip(found.x, np.log(_LEAST), 12.0))
+
+
+class _Heads(NamedTuple):
+    """The filters of tracks that may go on: last points, means (K, d, 2), covariances (K, 3)."""
+
+    last: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray
+
+
+def _predicted(
+    heads: _Heads, points: np.ndarray, span: np.ndarray, variances: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(K, d, 2) means of positions and velocities, and (K, 3) covariances, after some time."""
+    diffusion, turning = variances[:2]
+    mean = heads.mean.copy()
+    mean[:, :, 0] += points[heads.last] + span[:, None] * mean[:, :, 1]
+    uu, uv, vv = heads.cov.T
+    cov = np.stack(
+        [
+            uu + span * (2 * uv + span * vv) + diffusion * span + turning * span**3 / 3,
+            uv + span * vv + 0.5 * turning * span**2,
+            vv + turning * span,
+        ],
+        axis=1,
+    )
+    return mean, cov
+
+
+def _follow(
+    points: np.ndarray, frame: np.ndarray, clock: Clock, rates: Rates, variances: np.ndarray
+) -> np.ndarray:
+    """(N,) predecessors, frame after frame: each is matched with where the tracks should be."""
+    T, (N, d) = len(clock.times), points.shape
+    firsts = np.searchsorted(frame, np.arange(T + 1))
+    seen = log_seen(clock, rates.deaths, rates.missed)
+    ended = np.exp(log_ended(clock, rates.deaths, rates.missed))
+    ends = end_weights(clock, rates, frame)
+    noise, spread = variances[3], variances[2]
+    pred = np.full(N, -1)
+    heads = _Heads(np.zeros(0, np.int64), np.zeros((0, d, 2)), np.zeros((0, 3)))
+    for v in range(T):
+        here = np.arange(firsts[v], firsts[v + 1])
+        recent = frame[heads.last] >= v - clock.memory - 1
+        heads = _Heads(*(part[recent] for part in heads))
+        fresh = _Heads(
+            here, np.zeros((len(here), d, 2)), np.tile([noise, 0.0, spread], (len(here), 1))
+        )
+        if not len(here):
+            continue
+        matched = np.full(len(here), -1)
+        if len(heads.last):
+            u = frame[heads.last]
+            span = clock.times[v] - clock.times[u]
+            mean, cov = _predicted(heads, points, span, variances)
+            total = cov[:, 0] + noise
+            reach = _REACH * np.sqrt(total)
+            near = KDTree(points[here]).query_ball_point(mean[:, :, 0], reach)
+            cols = np.repeat(np.arange(len(near)), [len(part) for part in near])
+            rows = np.concatenate([np.zeros(0, int), *map(np.asarray, near)]).astype(np.int64)
+            off = points[here[rows]] - mean[cols, :, 0]
+            scores = -0.5 * (
+                (off**2).sum(axis=1) / total[cols] + d * np.log(2 * np.pi * total[cols])
+            )
+            scores += seen[u[cols], v - u[cols] - 1]
+            # Not now: it is seen later, or has ended.
+            later = np.array([np.exp(seen[a, v - a :]).sum() + ended[a] for a in range(T)])
+            order = np.argsort(rows, kind="stable")
+            # A point that begins a track here most likely goes on, or is alone.
+            alone = np.logaddexp(ends[0, here], ends[2, here])
+            pairs = Pairs(rows[order], cols[order], scores[order], alone, np.log(later[u]))
+            matched = solve_pairs(pairs).perm
+            hit = np.flatnonzero(matched >= 0)
+            track = matched[hit]
+            pred[here[hit]] = heads.last[track]
+            gain = cov[track] / total[track, None]
+            off = points[here[hit]] - mean[track, :, 0]
+            fresh.mean[hit, :, 0] = -off + gain[:, 0, None] * off
+            fresh.mean[hit, :, 1] = mean[track, :, 1] + gain[:, 1, None] * off
+            fresh.cov[hit, 0] = cov[track, 0] * (1 - gain[:, 0])
+            fresh.cov[hit, 1] = cov[track, 1] * (1 - gain[:, 0])
+            fresh.cov[hit, 2] = cov[track, 2] - gain[:, 1] * cov[track, 1]
+            stay = np.ones(len(heads.last), bool)
+            stay[track] = False
+            heads = _Heads(*(part[stay] for part in heads))
+        heads = _Heads(*(np.concatenate(parts) for parts in zip(heads, fresh, strict=True)))
+    return pred
+
+
+def _near_links(
+    points: np.ndarray, frame: np.ndarray, clock: Clock, variances: np.ndarray
+) -> Links:
+    """Links that some third point supports, before or after, and those of the nearest points.
+
+    Two neighbours in time give a velocity, forwards and backwards, and with it the places where the
+    particle is expected in the frames after or before them.
+    """
+    T = len(clock.times)
+    firsts = np.searchsorted(frame, np.arange(T + 1))
+    # Frames without points are never asked.
+    trees: list[Any] = [
+        KDTree(points[a:b]) if b > a else None for a, b in itertools.pairwise(firsts)
+    ]
+    tails, cands = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for step in (1, -1):
+        for u in range(T):
+            w = u + step
+            if not 0 <= w < T or trees[u] is None or trees[w] is None:
+                continue
+            span = abs(clock.times[w] - clock.times[u])
+            wide = _REACH * np.sqrt(_spread(variances, span))
+            before = np.arange(firsts[u], firsts[u + 1])
+            most = min(_MOST_NEAREST, firsts[w + 1] - firsts[w])
+            apart, which = trees[w].query(points[before], k=range(1, most + 1))
+            near = apart <= wide
+            source = np.repeat(before, near.sum(axis=1))
+            target = firsts[w] + which[near]
+            _add(tails, cands, source, target, step)
+            for v in range(w + step, w + step * (clock.memory + 2), step):
+                if not 0 <= v < T or trees[v] is None:
+                    continue
+                ahead = abs(clock.times[v] - clock.times[w])
+                expected = points[target] + (points[target] - points[source]) * ahead / span
+                reach = _REACH * np.sqrt(_uncertainty(variances, span, ahead))
+                found = trees[v].query_ball_point(expected, reach)
+                sizes = [len(part) for part in found]
+                hits = np.concatenate([np.zeros(0, int), *map(np.asarray, found)]).astype(np.int64)
+                _add(tails, cands, np.repeat(target, sizes), firsts[v] + hits, step)
+    return make_links(np.concatenate(tails), np.concatenate(cands), points, clock.times[frame])
+
+
+def _add(
+    tails: list[np.ndarray],
+    cands: list[np.ndarray],
+    source: np.ndarray,
+    target: np.ndarray,
+    step: int,
+) -> None:
+    tails.append(target if step > 0 else source)
+    cands.append(source if step > 0 else target)
+
+
+def _spread(variances: np.ndarray, span: float) -> float:
+    """The variance of a step whose velocity is not known."""
+    diffusion, turning, speed, noise = variances
+    return float(diffusion * span + turning * span**3 / 3 + speed * span**2 + 2 * noise)
+
+
+def _uncertainty(variances: np.ndarray, span: float, ahead: float) -> float:
+    """The variance of a place that is expected from two points a time ``span`` apart."""
+    diffusion, turning, _, noise = variances
+    ratio = ahead / span
+    known = noise * (1 + (1 + ratio) ** 2 + ratio**2)
+    return float(
+        known + diffusion * (ahead + ahead**2 / span) + turning * (ahead**3 + ahead**2 * span) / 3
+    )

@@ -1,0 +1,259 @@
+"""Tracks as a picture, and as one HTML file for all frames."""
+
+from html import escape
+from os import PathLike
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from permvi._files import check_target, write_text
+from permvi._version import __version__
+from permvi.report.diagnosis import VERDICTS
+from permvi.report.page import asset, policy
+from permvi.report.words import count, number, percent, sentence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from permvi.posterior.tracks import TrackPosterior
+
+# Links below these probabilities are drawn thicker, in these colours, above the others.
+_BANDS = (
+    (0.5, "#b2182b", 2.4),
+    (0.8, "#ef8a62", 1.9),
+    (0.95, "#fdb863", 1.5),
+    (0.99, "#92c5de", 1.1),
+)
+_SURE = ("#2166ac", 0.8)
+# The width of the picture, and how many certain links are drawn at most.
+_WIDTH, _MARGIN = 900.0, 12.0
+_MAX_SURE = 12_000
+# The numbers of doubtful links and of tracks that are listed.
+_MAX_DOUBTS, _MAX_TRACKS = 60, 2000
+_DOUBT = 0.99
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="$policy">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="permvi $version">
+<link rel="icon" href="data:,">
+<title>$title</title>
+<style>$style</style>
+</head>
+<body>
+<main>
+<header>
+<p class="eyebrow">permvi report</p>
+<h1>$title</h1>
+<p class="lead">$lead</p>
+<div class="verdict $kind" id="verdict"><p><span class="badge">$word</span> $meaning</p>
+<ul><li>$reason</li></ul></div>
+</header>
+<section aria-labelledby="picture-title"><h2 id="picture-title">Tracks</h2>
+<p class="note">$legend</p>
+$picture
+</section>
+<section aria-labelledby="doubts-title"><h2 id="doubts-title">Doubtful links, the worst first</h2>
+$doubts
+</section>
+<section aria-labelledby="tracks-title"><h2 id="tracks-title">All tracks</h2>
+$tracks
+</section>
+<section aria-labelledby="parameters-title"><h2 id="parameters-title">Motion and rates</h2>
+$parameters
+</section>
+</main>
+<footer><p>Written by permvi $version. This file is complete: it loads nothing and sends
+nothing.</p></footer>
+</body>
+</html>
+"""
+
+
+def write(found: "TrackPosterior", path: str | PathLike[str], *, title: str | None = None) -> Path:
+    """Write a report of tracks; no incomplete file is ever left.
+
+    Args:
+        found: The tracks.
+        path: The HTML file; an existing one is replaced.
+        title: The heading; by default the number of tracks.
+
+    Returns:
+        The path.
+    """
+    # Before the work is done.
+    target = check_target(Path(path))
+    return write_text(target, render(found, title=title))
+
+
+def render(found: "TrackPosterior", *, title: str | None = None) -> str:
+    """Return the report of tracks as text; the same tracks give the same text."""
+    word, meaning = VERDICTS[found.verdict]
+    scene = found.scene
+    lead = (
+        f"{count(len(found.tracks), 'track')} of {count(len(scene.points), 'point')} in "
+        f"{count(len(scene.times), 'frame')}; {number(found.expected_switches)} of "
+        f"{count(int((found.previous >= 0).sum()), 'link')} are expected to be wrong, and "
+        f"{count(int((found.track_of == 0).sum()), 'point')} belong to no track."
+    )
+    keys = [f"{_swatch(colour)} below {percent(limit)}" for limit, colour, _ in _BANDS]
+    return Template(_PAGE).substitute(
+        policy=policy(""),
+        version=__version__,
+        title=escape(f"{len(found.tracks)} tracks" if title is None else title),
+        style=asset("report.css"),
+        lead=lead,
+        kind=found.verdict.replace(" ", "-"),
+        word=word,
+        meaning=meaning,
+        reason=escape(sentence(found.reason)),
+        legend=f"Links by their probability: {', '.join(keys)}, {_swatch(_SURE[0])} above.",
+        picture=_picture(found),
+        doubts=_doubts(found),
+        tracks=_tracks(found),
+        parameters=_parameters(found),
+    )
+
+
+def _swatch(colour: str) -> str:
+    return f'<span class="swatch" style="background:{colour}"></span>'
+
+
+def plane(found: "TrackPosterior") -> tuple[np.ndarray, tuple[str, str]]:
+    """(N, 2) where points are drawn: two coordinates, or time and the only one; their names."""
+    scene = found.scene
+    if len(scene.axes) > 1:
+        return scene.points[:, :2], (scene.axes[0], scene.axes[1])
+    time = scene.times[scene.frame]
+    return np.column_stack([time, scene.points[:, 0]]), ("frame", scene.axes[0])
+
+
+def _picture(found: "TrackPosterior") -> str:
+    """The tracks as an SVG, the doubtful links on top."""
+    places, names = plane(found)
+    low, size = places.min(axis=0), np.ptp(places, axis=0)
+    size = np.where(size > 0, size, 1.0)
+    if len(found.scene.axes) > 1:
+        scale = np.full(2, _WIDTH / max(size[0], 0.5 * size[1]))
+    else:
+        scale = np.array([_WIDTH, 0.5 * _WIDTH]) / size
+    at = (places - low) * scale
+    height = float(size[1] * scale[1])
+    # Downwards is up.
+    at[:, 1] = height - at[:, 1]
+    at += _MARGIN
+    later = np.flatnonzero(found.previous >= 0)
+    later = later[np.argsort(-found.p_previous[later], kind="stable")]
+    sure = int((found.p_previous[later] >= _BANDS[-1][0]).sum())
+    later = later[max(0, sure - _MAX_SURE) :]
+    parts = []
+    for i in later:
+        j, p = found.previous[i], found.p_previous[i]
+        colour, width = next(((c, w) for limit, c, w in _BANDS if p < limit), _SURE)
+        (x, y), (u, v) = at[j], at[i]
+        parts.append(
+            f'<path d="M{x:.1f} {y:.1f}L{u:.1f} {v:.1f}" stroke="{colour}" stroke-width="{width}"/>'
+        )
+    dots = "".join(
+        f'<circle cx="{at[i, 0]:.1f}" cy="{at[i, 1]:.1f}" r="1.6"/>'
+        for i in np.flatnonzero(found.track_of == 0)[:_MAX_SURE]
+    )
+    frame = f"0 0 {_WIDTH + 2 * _MARGIN:.0f} {height + 2 * _MARGIN:.0f}"
+    label = f"{names[0]} to the right, {names[1]} upwards"
+    return (
+        f'<svg viewBox="{frame}" role="img" aria-label="{escape(label)}" '
+        f'style="width:100%;height:auto"><g fill="none" stroke-linecap="round">'
+        f'{"".join(parts)}</g><g fill="currentColor" opacity="0.4">{dots}</g></svg>'
+        f'<p class="note">{escape(label)}; grey dots are points of no track.</p>'
+    )
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _doubts(found: "TrackPosterior") -> str:
+    """The links that are most in doubt; the two of a crossing come together."""
+    rows = found.rows()
+    doubtful = [i for i in found.doubtful() if found.p_previous[i] < _DOUBT]
+    if not doubtful:
+        return f"<p>Every link has at least {percent(_DOUBT)} probability.</p>"
+
+    def named(row: dict[str, Any], key: str) -> str:
+        return "new" if row[key] is None else f"{row[key]} of frame {row[f'{key}_frame']}"
+
+    cells = [
+        [
+            *(str(row["frame"]), str(row["id"]), str(row["track"] or "none")),
+            *(named(row, "previous"), percent(row["probability"])),
+            *(named(row, "runner_up"), percent(row["runner_up_probability"])),
+            percent(row["p_false"]),
+        ]
+        for row in (rows[i] for i in doubtful[:_MAX_DOUBTS])
+    ]
+    header = ["frame", "point", "track", "was", "probability", "or", "probability", "false"]
+    rest = len(doubtful) - _MAX_DOUBTS
+    more = f"<p class='note'>And {rest:,} more below {percent(_DOUBT)}.</p>" if rest > 0 else ""
+    return _table(header, cells) + more
+
+
+def _tracks(found: "TrackPosterior") -> str:
+    names = found.scene.names
+    ordered = sorted(found.tracks, key=lambda track: track.probability)[:_MAX_TRACKS]
+    cells = [
+        [
+            *(str(track.track), names[track.points[0][0]], names[track.points[-1][0]]),
+            *(str(len(track.points)), percent(track.probability), percent(track.weakest)),
+        ]
+        for track in ordered
+    ]
+    header = ["track", "first frame", "last frame", "points", "all links right", "weakest link"]
+    rest = len(found.tracks) - _MAX_TRACKS
+    more = f"<p class='note'>The {rest:,} most certain are left out.</p>" if rest > 0 else ""
+    return _table(header, cells) + more
+
+
+def _parameters(found: "TrackPosterior") -> str:
+    cells = [
+        [name, number(mean), number(spread, 2)] for name, (mean, spread) in found.summary().items()
+    ]
+    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items())
+    return _table(["parameter", "mean", "sd"], cells) + f"<p class='note'>{escape(settings)}</p>"
+
+
+def draw(found: "TrackPosterior") -> "Figure":
+    """Plot the tracks in the first two coordinates, or one over time; uncertain links in red."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+
+    from permvi import _figures
+
+    places, (xlabel, ylabel) = plane(found)
+    later = np.flatnonzero(found.previous >= 0)
+    later = later[np.argsort(-found.p_previous[later], kind="stable")]
+    styles = [
+        next(((c, w) for limit, c, w in _BANDS if p < limit), _SURE)
+        for p in found.p_previous[later]
+    ]
+    with _figures.styled():
+        figure = Figure(figsize=(5.6, 4.8), layout="constrained")
+        ax = figure.add_subplot()
+        segments = np.stack([places[found.previous[later]], places[later]], axis=1)
+        colours, widths = [c for c, _ in styles], [w for _, w in styles]
+        ax.add_collection(LineCollection(list(segments), colors=colours, linewidths=widths))
+        alone = found.track_of == 0
+        ax.scatter(places[~alone, 0], places[~alone, 1], s=3, c=_figures.INK, zorder=2)
+        ax.scatter(places[alone, 0], places[alone, 1], s=9, c=_figures.FAINT, zorder=1)
+        ax.set(xlabel=xlabel, ylabel=ylabel)
+        if len(found.scene.axes) > 1:
+            ax.set_aspect("equal", adjustable="datalim")
+    return figure

@@ -1,0 +1,79 @@
+"""Tracking by brute force: every partition of the points into tracks.
+
+A point by itself is a track of one point or a false point.
+"""
+
+import itertools
+
+import numpy as np
+from scipy.stats import norm
+
+
+def walk(step_sd, points, times):
+    """The log density of the steps of a random walk through these points."""
+    return sum(
+        norm(0, np.asarray(step_sd) * np.sqrt(b - a)).logpdf(y - x).sum()
+        for (a, x), (b, y) in itertools.pairwise(zip(times, points, strict=True))
+    )
+
+
+def moving(variances, points, times):
+    """The log density of noisy points of an integrated random walk, its start being uniform."""
+    diffusion, turning, speed, noise = variances
+    s = np.asarray(times) - times[0]
+    low, high = np.minimum.outer(s, s), np.maximum.outer(s, s)
+    cov = diffusion * low + turning * low**2 * (3 * high - low) / 6 + speed * np.outer(s, s)
+    inverse = np.linalg.inv(cov + noise * np.eye(len(s)))
+    _, log_det = np.linalg.slogdet(inverse)
+    total, one = 0.0, np.ones(len(s))
+    for y in np.transpose(points):
+        a, b = one @ inverse @ one, one @ inverse @ y
+        total += 0.5 * (log_det - len(s) * np.log(2 * np.pi) - y @ inverse @ y)
+        total += 0.5 * (b**2 / a + np.log(2 * np.pi / a))
+    return total
+
+
+def enumerate_tracks(frames, times, memory, rates, volume, log_density):
+    """Probabilities of links and of pairs, (N,) of false points, and the log evidence."""
+    first, births, deaths, missed, false = rates
+    points = [(t, np.asarray(p, float)) for t, frame in enumerate(frames) for p in frame]
+    N, T = len(points), len(frames)
+
+    def seen(u, v):
+        return (1 - deaths) ** (times[v] - times[u]) * missed ** (v - u - 1) * (1 - missed)
+
+    def weight(track):
+        at = [points[k][0] for k in track]
+        begun = first if at[0] == 0 else births * (times[at[0]] - times[at[0] - 1])
+        ended = 1 - sum(seen(at[-1], v) for v in range(at[-1] + 1, min(at[-1] + memory + 2, T)))
+        links = np.prod([seen(u, v) for u, v in itertools.pairwise(at)])
+        motion = log_density([points[k][1] for k in track], [times[t] for t in at])
+        return begun / volume * links * np.exp(motion if len(track) > 1 else 0.0) * ended
+
+    weights = {}
+    links, pairs, alone, total = {}, {}, np.zeros(N), 0.0
+    stack = [(0, ())]
+    while stack:
+        k, tracks = stack.pop()
+        if k < N:
+            stack.append((k + 1, (*tracks, (k,))))
+            for n, track in enumerate(tracks):
+                if 1 <= points[k][0] - points[track[-1]][0] <= memory + 1:
+                    stack.append((k + 1, (*tracks[:n], (*track, k), *tracks[n + 1 :])))
+            continue
+        w = 1.0
+        for track in tracks:
+            if track not in weights:
+                own = weight(track)
+                weights[track] = own + (false / volume if len(track) == 1 else 0.0)
+            w *= weights[track]
+        total += w
+        for track in tracks:
+            if len(track) == 1:
+                alone[track[0]] += w * false / volume / weights[track]
+            for pair in itertools.pairwise(track):
+                links[pair] = links.get(pair, 0.0) + w
+            for pair in itertools.combinations(track, 2):
+                pairs[pair] = pairs.get(pair, 0.0) + w
+    share = {pair: w / total for pair, w in links.items()}, {p: w / total for p, w in pairs.items()}
+    return *share, alone / total, np.log(total)
