@@ -104,7 +104,8 @@ def _items(rows: "Sequence[RankedItem]", level: float) -> str:
         for row in rows
     ]
     header = ("Rank", "Item", "Mean and interval", "Mean", f"{100 * level:g}% ranks", "This rank")
-    return sections.table_of((*header, "First", "Top 3", "Before the next"), cells, "items")
+    table = sections.table_of((*header, "First", "Top 3", "Before the next"), cells, "ranks")
+    return f'<div style="overflow-x:auto">{table}</div>'
 
 
 def _bar(row: "RankedItem", size: int) -> str:

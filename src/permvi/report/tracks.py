@@ -167,7 +167,7 @@ def _picture(found: "TrackPosterior") -> str:
     label = f"{names[0]} to the right, {names[1]} upwards"
     return (
         f'<svg viewBox="{frame}" role="img" aria-label="{escape(label)}" '
-        f'style="width:100%;height:auto"><g fill="none" stroke-linecap="round">'
+        f'style="width:100%;height:auto;max-height:75vh"><g fill="none" stroke-linecap="round">'
         f'{"".join(parts)}</g><g fill="currentColor" opacity="0.4">{dots}</g></svg>'
         f'<p class="note">{escape(label)}; grey dots are points of no track.</p>'
     )
