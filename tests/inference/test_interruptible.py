@@ -15,6 +15,8 @@ from permvi.inference.interruptible import listening
 PROGRAM = """
 import numpy as np, permvi as pv
 model = pv.models.LinearMatching(np.random.default_rng(0).normal(size=({n}, {n})))
+# All modules: an interrupt of an import may end in any error.
+pv.methods(), pv.fit
 print(flush=True)
 pv.fit(model, {method!r})
 """

@@ -74,6 +74,9 @@ def check(case, posterior):
 
 @pytest.mark.parametrize("method", HOST)
 @given(case=cases(), seed=st.integers(0, 2**32 - 1))
+# Known pairs that leave nothing open, once without a matching for the rest.
+@example(Case(np.zeros((2, 1)), None, np.array([0, -1]), np.array([0.5, -np.inf])), 0)
+@example(Case(np.array([[0.18859533164008996], [0.0]]), None, np.array([0, -1])), 0)
 def test_methods_on_the_host_keep_their_word(method, case, seed):
     posterior = fitted(case, method, seed)
     if posterior is None:
