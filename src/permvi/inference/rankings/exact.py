@@ -19,6 +19,8 @@ from permvi.posterior.laws import DrawsLaw, Law, register_law
 LOG_THETAS = (float(np.log(1e-7)), float(np.log(60.0)))
 # Quadrature: the distance of nodes in standard deviations, and the log density where they end.
 _STEP = 0.45
+# With many items each node takes longer, and the posterior is closer to a normal one.
+_MANY_ITEMS, _WIDE_STEP = 13, 0.8
 _TAIL = 30.0
 _MAX_NODES = 400
 _NUM_DRAWS = 10_000
@@ -133,7 +135,8 @@ class _Integral(NamedTuple):
             sums = subset_kernels.partition(pairs, places, float(np.exp(u)), before)
             return float(family.log_joint(np.array([u]))[0, 0]) + sums
 
-        nodes, values, step = trapezoid(log_density, family.rate)
+        wide = _WIDE_STEP if family.num_items >= _MANY_ITEMS else _STEP
+        nodes, values, step = trapezoid(log_density, family.rate, wide)
         evidence = float(logsumexp(values) + np.log(step)) - log_factorial(family.num_items)
         return cls(pairs, before, after, nodes, values, evidence)
 
@@ -227,12 +230,12 @@ def _for_energies(
 
 
 def trapezoid(
-    log_density: Callable[[float], float], rate: float = 1.0
+    log_density: Callable[[float], float], rate: float = 1.0, step: float = _STEP
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Place nodes for the trapezoidal rule where a log density of log theta is not negligible.
 
     Returns:
-        (T,) nodes, (T,) log densities, and the distance of nodes.
+        (T,) nodes, (T,) log densities, and the distance of nodes, ``step`` standard deviations.
     """
     low, high = (bound - float(np.log(rate)) for bound in LOG_THETAS)
     coarse = np.linspace(low, high, 13)
@@ -244,7 +247,7 @@ def trapezoid(
     )
     mode, peak = float(found.x), -float(found.fun)
     sd = _width(log_density, mode, peak, high - low)
-    step = _STEP * sd
+    step *= sd
     nodes, heights = [mode], [peak]
     for direction in (1.0, -1.0):
         u = mode

@@ -15,7 +15,7 @@ from permvi.models.rankings import Ballots
 from permvi.models.rankings.ballots import log_geometric
 
 # Sums over orders by subsets, which the normaliser of Spearman's distance needs.
-MAX_EXACT = 17
+MAX_EXACT = 16
 # Orders are listed one by one for models that no programme over subsets covers.
 MAX_LISTED = 8
 

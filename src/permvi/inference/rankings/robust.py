@@ -13,9 +13,11 @@ from permvi.posterior import ModelCheck, Posterior
 from permvi.posterior.predictive import LEVEL, combined
 
 NUM_RESAMPLES = 400
-_SIMULATIONS = (50, 200)
-# Comparisons of pairs in all simulations together.
-_MAX_PAIRS = 20_000_000
+# Enough for a p-value below the level of the check.
+_SIMULATIONS = 200
+# Comparisons of pairs in all simulations together, and voters that are always simulated.
+_MAX_PAIRS = 40_000_000
+_FEWEST_VOTERS = 500
 
 
 def bootstrap(answer: Answer, seed: int, num: int = NUM_RESAMPLES) -> Posterior:
@@ -44,29 +46,32 @@ def check(answer: Answer, seed: int) -> ModelCheck:
     if (counts != np.rint(counts)).any():
         return ModelCheck("no check", ("no check, since counts are not whole numbers",), {})
     n = len(ballots.items)
-    num = int(np.clip(_MAX_PAIRS // int(counts.sum() * n * n), *_SIMULATIONS))
     rng = np.random.default_rng([seed, 2])
     order = answer.solved.mode
+    most = max(_FEWEST_VOTERS, _MAX_PAIRS // (_SIMULATIONS * n * n))
+    if counts.sum() > most:
+        # A sample of the voters shows a misfit that matters.
+        counts = rng.multivariate_hypergeometric(counts.astype(int), most).astype(float)
+    voters, num = int(counts.sum()), _SIMULATIONS
     tables, spreads = np.zeros((num + 1, n, n)), np.zeros(num + 1)
     tables[0], spreads[0] = _statistics(ballots.levels, counts, order)
     # Ballots that rank the same items with the same groups are simulated together.
     kinds: dict[tuple[bytes, tuple[int, ...]], int] = {}
     for row, sizes, count in zip(ballots.levels, ballots.sizes, counts.tolist(), strict=True):
-        key = (row >= 0).tobytes(), sizes
-        kinds[key] = kinds.get(key, 0) + int(count)
-    distances = np.zeros((num, int(counts.sum())))
+        if count:
+            key = (row >= 0).tobytes(), sizes
+            kinds[key] = kinds.get(key, 0) + int(count)
+    levels = np.full((num, voters, n), -1, np.int16)
     begin = 0
-    for (present, sizes), voters in kinds.items():
+    for (present, sizes), alike in kinds.items():
         items = np.flatnonzero(np.frombuffer(present, bool))
-        levels = np.full((num * voters, n), -1)
-        drawn = simulate(answer, items, num * voters, rng)
-        levels[:, items] = np.searchsorted(np.cumsum(sizes), drawn, side="right")
-        for k in range(num):
-            part = levels[k * voters : (k + 1) * voters]
-            table, found = _pairs(part, np.ones(voters), order)
-            tables[k + 1] += table
-            distances[k, begin : begin + voters] = found
-        begin += voters
+        drawn = simulate(answer, items, num * alike, rng)
+        groups = np.searchsorted(np.cumsum(sizes), drawn, side="right")
+        levels[:, begin : begin + alike, items] = groups.reshape(num, alike, len(items))
+        begin += alike
+    distances = np.zeros((num, voters))
+    for k in range(num):
+        tables[k + 1], distances[k] = _pairs(levels[k], np.ones(voters), order)
     spreads[1:] = distances.var(axis=1)
     rows, cols = np.triu_indices(n, 1)
     flat = tables[:, rows, cols]

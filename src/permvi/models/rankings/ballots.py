@@ -114,19 +114,24 @@ class Ballots:
             table[i] = weights @ before
         return table
 
-    def log_normaliser(self, thetas: np.ndarray) -> np.ndarray:
-        r"""(T,) dispersions of Kendall's distance -> (T,) log normalisers of all ballots together.
-
-        Rankings of r items that agree with groups of tied ones weigh :math:`Z_{b_1} Z_{b_2} \cdots
-        / Z_r` relative to the one that is nearest to the true order.
-        """
+    @cached_property
+    def _choices(self) -> np.ndarray:
+        """(n,) how often a sum of 1 to n terms is part of the normaliser of all ballots."""
         # Z_m is a product over sizes up to m: those up to r count, and those up to b do not.
         choices = np.zeros(len(self.items) + 1)
         for sizes, count in zip(self.sizes, self.counts.tolist(), strict=True):
             choices[1 : sum(sizes) + 1] += count
             for size in sizes:
                 choices[1 : size + 1] -= count
-        return choices[1:] @ log_geometric(np.arange(1, len(choices)), thetas)
+        return choices[1:]
+
+    def log_normaliser(self, thetas: np.ndarray) -> np.ndarray:
+        r"""(T,) dispersions of Kendall's distance -> (T,) log normalisers of all ballots together.
+
+        Rankings of r items that agree with groups of tied ones weigh :math:`Z_{b_1} Z_{b_2} \cdots
+        / Z_r` relative to the one that is nearest to the true order.
+        """
+        return self._choices @ log_geometric(np.arange(1, len(self.items) + 1), thetas)
 
     def resampled(self, rng: np.random.Generator) -> np.ndarray:
         """(R,) counts of as many ballots, drawn with replacement (Poisson if not whole)."""

@@ -29,7 +29,7 @@ _MAX_ENTRIES = 8192
 # Draws whose contradicted pairs are counted at once: their (num, n, n) comparisons stay in memory.
 _DRAWS_AT_ONCE = 200
 # Items whose orders are summed over by subsets.
-_MAX_EXACT = 17
+_MAX_EXACT = 16
 
 
 @pytree(
@@ -55,7 +55,7 @@ class Rankings:
     quadrature. All orders are equally probable a priori.
 
     A permutation holds the rank of each item: ``perm[i] = 0`` if item i is the best. `permvi.fit`
-    sums over all orders of up to 17 items and runs Markov chains beyond. It reports the mean and
+    sums over all orders of up to 16 items and runs Markov chains beyond. It reports the mean and
     standard deviation of :math:`\theta` as ``posterior.latents["theta"]``. `permvi.rank` compares
     this model with others.
 
@@ -265,7 +265,7 @@ class Rankings:
 
     @property
     def auto_method(self) -> tuple[str, dict[str, Any]]:
-        """Sums over all orders of up to 17 items, and Markov chains beyond."""
+        """Sums over all orders of up to 16 items, and Markov chains beyond."""
         return "exact" if len(self.items) <= _MAX_EXACT else "mcmc", {}
 
     def log_density(self, X: ArrayLike) -> jax.Array:
