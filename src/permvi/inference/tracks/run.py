@@ -284,21 +284,21 @@ def _sample(start: Start, seed: int, progress: Progress, *, fixed: bool) -> _Fou
         picks = np.arange(len(problem.links.tails))
     cost = _COST_OF_VELOCITY if moving else 1
     total = min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES) // cost
-    # A round is one move for each link.
+    # There is a move for each link before each draw, if so many moves can be made.
     rounds = int(total / max(len(picks), 1) / _NUM_CHAINS / (1.0 + _WARM_UP))
     most = _FIXED_DRAWS if fixed else _MOST_DRAWS
     num_draws = int(np.clip(min(rounds, _DRAWN_POINTS // len(problem.points)), _NUM_DRAWS, most))
     num_warm = int(_WARM_UP * num_draws)
-    num_rounds = total / (max(len(picks), 1) * _NUM_CHAINS * (num_draws + num_warm))
+    per_link = total / (max(len(picks), 1) * _NUM_CHAINS * (num_draws + num_warm))
     found = []
     for k, source in enumerate(np.random.SeedSequence(seed).spawn(_NUM_CHAINS)):
         progress("sampling", k, _NUM_CHAINS)
         rng = np.random.default_rng(source)
         now = Start(Association(problem, start.association.pred), parameters)
         for num, heat in ((num_warm // 3, _HEAT), (num_warm - num_warm // 3, 1.0)):
-            warm = chain.run_chain(now, picks, num, num_rounds, rng, heat=heat, fixed=fixed)
+            warm = chain.run_chain(now, picks, num, per_link, rng, heat=heat, fixed=fixed)
             now = warm.last
-        found.append(chain.run_chain(now, picks, num_draws, num_rounds, rng, fixed=fixed))
+        found.append(chain.run_chain(now, picks, num_draws, per_link, rng, fixed=fixed))
     shares = np.mean([draws.shares for draws in found], axis=0)
     # Two chains of the same error differ by more than their mean errs.
     apart = 0.5 * np.abs(found[0].shares - found[1].shares)
