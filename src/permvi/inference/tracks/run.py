@@ -31,7 +31,8 @@ _NUM_DRAWS, _MOST_DRAWS, _DRAWN_POINTS, _FIXED_DRAWS = 80, 500, 5_000_000, 3000
 _WARM_UP = 0.4
 # Moves in all chains together: for each candidate link, at least, and at most.
 _MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = 300, 600_000, 50_000_000
-# Moves of particles with a velocity take this many times longer.
+# Moves of particles with a velocity take this many times longer, so that there are at most as many
+# times fewer.
 _COST_OF_VELOCITY = 4
 # A chain begins its warm-up at this temperature.
 _HEAT = 3.0
@@ -283,7 +284,7 @@ def _sample(start: Start, seed: int, progress: Progress, *, fixed: bool) -> _Fou
     if moving:
         picks = np.arange(len(problem.links.tails))
     cost = _COST_OF_VELOCITY if moving else 1
-    total = min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES) // cost
+    total = min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES // cost)
     # There is a move for each link before each draw, if so many moves can be made.
     rounds = int(total / max(len(picks), 1) / _NUM_CHAINS / (1.0 + _WARM_UP))
     most = _FIXED_DRAWS if fixed else _MOST_DRAWS
