@@ -196,7 +196,7 @@ def main() -> None:
     fields = ["setting", "seed", "method", "f1", "ece", "log_score", "cpu_seconds"]
     new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, fields, extrasaction="ignore")
+        writer = csv.DictWriter(file, fields, extrasaction="ignore", lineterminator="\n")
         if new:
             writer.writeheader()
         chosen = [s for s in SETTINGS if s.name in arguments.settings]

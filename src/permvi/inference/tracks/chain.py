@@ -217,7 +217,7 @@ def run_chain(
     start: Start,
     picks: np.ndarray,
     num_draws: int,
-    num_rounds: float,
+    per_link: float,
     rng: np.random.Generator,
     *,
     heat: float = 1.0,
@@ -229,7 +229,7 @@ def run_chain(
         start: Where to begin; its association is changed.
         picks: The links that moves begin with.
         num_draws: How many draws to return.
-        num_rounds: How many moves to try before each, for every link.
+        per_link: How many moves to try before each, for every link.
         rng: A generator.
         heat: The temperature of the moves.
         fixed: Whether the parameters stay as they are.
@@ -242,7 +242,9 @@ def run_chain(
     starts = links.starts(N)
     last_frames = problem.frame[links.tails[picks]]
     blocks = np.searchsorted(last_frames, np.arange(len(problem.clock.times) + 1))
-    num_moves = np.ceil(num_rounds * np.diff(blocks)).astype(np.int64)
+    # At most one move for each link before those of the next frame.
+    num_rounds = max(int(np.ceil(per_link)), 1)
+    num_moves = np.ceil(per_link / num_rounds * np.diff(blocks)).astype(np.int64)
     counts, false = np.zeros(len(links.tails)), np.zeros(N)
     preds = np.empty((num_draws, N), np.int32)
     values = []
@@ -262,7 +264,7 @@ def run_chain(
             association.refresh(variances)
         if len(picks):
             kernels.run(
-                *(num_moves, picks, blocks, starts, links.cands, links.tails, scores),
+                *(num_rounds, num_moves, picks, blocks, starts, links.cands, links.tails, scores),
                 *(ends, problem.frame, problem.points, problem.time, int(moving), variances, heat),
                 *(association.pred, association.succ, association.edge, counts, association.state),
                 rng,
@@ -277,7 +279,7 @@ def run_chain(
         values.append([*parameters.rates, *moved])
     return Draws(
         preds,
-        counts / (num_draws * max(int(num_moves.sum()), 1)),
+        counts / (num_draws * max(num_rounds * int(num_moves.sum()), 1)),
         false / num_draws,
         np.array(values),
         Start(association, parameters),

@@ -137,6 +137,7 @@ def _follow(
 
 @compiled()
 def run(
+    num_rounds: int,
     num_moves: np.ndarray,
     picks: np.ndarray,
     blocks: np.ndarray,
@@ -161,7 +162,8 @@ def run(
     """Make moves on the association (pred, succ, edge) in place.
 
     Args:
-        num_moves: (T,) how many moves to try from the links that lead to each frame.
+        num_rounds: How often to go through all frames.
+        num_moves: (T,) how many moves to try each time from the links that lead to a frame.
         picks: The candidates that moves begin with: all but those without any rival.
         blocks: (T + 1,) those that lead to frame t are ``picks[blocks[t]:blocks[t + 1]]``.
         starts: (N + 1,) the candidate links to point i are ``starts[i]`` to ``starts[i + 1]``.
@@ -188,12 +190,12 @@ def run(
     room = (np.empty((d, 2)), np.empty(3), np.empty((d, 2)), np.empty(3))
     where = (points, time, motion, state, room)
     since = np.zeros(len(pred), np.int64)
-    total = num_moves.sum()
+    total = num_rounds * num_moves.sum()
     block, left = 0, num_moves[0]
     for step in range(total):
         # One frame after the other: what the moves of a frame need is near in memory.
         while left == 0:
-            block += 1
+            block = (block + 1) % len(num_moves)
             left = num_moves[block]
         left -= 1
         size = blocks[block + 1] - blocks[block]

@@ -31,7 +31,8 @@ _NUM_DRAWS, _MOST_DRAWS, _DRAWN_POINTS, _FIXED_DRAWS = 80, 500, 5_000_000, 3000
 _WARM_UP = 0.4
 # Moves in all chains together: for each candidate link, at least, and at most.
 _MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = 300, 600_000, 50_000_000
-# Moves of particles with a velocity take this many times longer.
+# Moves of particles with a velocity take this many times longer, so that there are at most as many
+# times fewer.
 _COST_OF_VELOCITY = 4
 # A chain begins its warm-up at this temperature.
 _HEAT = 3.0
@@ -283,22 +284,22 @@ def _sample(start: Start, seed: int, progress: Progress, *, fixed: bool) -> _Fou
     if moving:
         picks = np.arange(len(problem.links.tails))
     cost = _COST_OF_VELOCITY if moving else 1
-    total = min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES) // cost
-    # A round is one move for each link.
+    total = min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES // cost)
+    # There is a move for each link before each draw, if so many moves can be made.
     rounds = int(total / max(len(picks), 1) / _NUM_CHAINS / (1.0 + _WARM_UP))
     most = _FIXED_DRAWS if fixed else _MOST_DRAWS
     num_draws = int(np.clip(min(rounds, _DRAWN_POINTS // len(problem.points)), _NUM_DRAWS, most))
     num_warm = int(_WARM_UP * num_draws)
-    num_rounds = total / (max(len(picks), 1) * _NUM_CHAINS * (num_draws + num_warm))
+    per_link = total / (max(len(picks), 1) * _NUM_CHAINS * (num_draws + num_warm))
     found = []
     for k, source in enumerate(np.random.SeedSequence(seed).spawn(_NUM_CHAINS)):
         progress("sampling", k, _NUM_CHAINS)
         rng = np.random.default_rng(source)
         now = Start(Association(problem, start.association.pred), parameters)
         for num, heat in ((num_warm // 3, _HEAT), (num_warm - num_warm // 3, 1.0)):
-            warm = chain.run_chain(now, picks, num, num_rounds, rng, heat=heat, fixed=fixed)
+            warm = chain.run_chain(now, picks, num, per_link, rng, heat=heat, fixed=fixed)
             now = warm.last
-        found.append(chain.run_chain(now, picks, num_draws, num_rounds, rng, fixed=fixed))
+        found.append(chain.run_chain(now, picks, num_draws, per_link, rng, fixed=fixed))
     shares = np.mean([draws.shares for draws in found], axis=0)
     # Two chains of the same error differ by more than their mean errs.
     apart = 0.5 * np.abs(found[0].shares - found[1].shares)
