@@ -17,7 +17,7 @@ from permvi.inference.verdict.precision import judged_rounding
 from permvi.models import CallableModel, LinearMatching, Model, fingerprint
 from permvi.models.callables import Input
 from permvi.models.labels import is_frame
-from permvi.posterior import Latent, Posterior, diagnose
+from permvi.posterior import Diagnostics, Latent, Posterior, diagnose
 from permvi.posterior.marginals import is_large
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared, prepare
@@ -105,6 +105,12 @@ def fit_many(
         _choose(prepared, method, _checks.seed(seed), options, progress) for prepared in batch
     ]
     batch = [suited(prepared, engine) for prepared, (engine, _) in zip(batch, chosen, strict=True)]
+    if any(prepared.is_centred for prepared in batch):
+        # All of them or none, since only problems that are alike can be solved together.
+        batch = [
+            suited(prepared, engine, even_if_near=True)
+            for prepared, (engine, _) in zip(batch, chosen, strict=True)
+        ]
     groups: dict[tuple[int, str], list[int]] = {}
     for k, (engine, context) in enumerate(chosen):
         # The user's options are the same for all models; what "auto" adds to them may differ.
@@ -147,17 +153,19 @@ def _choose(
     return chosen, Context(chosen.info.name, seed, options, progress or silent)
 
 
-def suited(prepared: Prepared, chosen: Method) -> Prepared:
+def suited(prepared: Prepared, chosen: Method, *, even_if_near: bool = False) -> Prepared:
     """Return a model as the method takes it.
 
     A method that takes no lists of pairs gets tables, and one that computes in JAX gets linear
-    models without the constants that float32 would round.
+    models without the constants that float32 would round; ``even_if_near`` also without others.
     """
     if prepared.listed is not None:
         keep = chosen.lists or is_large(prepared.model.shape)
     else:
         keep = prepared.problem.scores is None or not chosen.rounds
-    return prepared if keep else prepare(prepared.model, lists=False, centred=True)
+    if keep:
+        return prepared
+    return prepare(prepared.model, lists=False, centred="always" if even_if_near else "far")
 
 
 def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
@@ -237,14 +245,25 @@ def as_model(model: Any, **of_function: Any) -> Any:
     return CallableModel(model, of_function["n"], kind, jax=of_function["jax"])
 
 
+def _shifted(found: Diagnostics, shift: float) -> Diagnostics:
+    """Add a constant of the log density to all that is measured on its scale."""
+    if shift == 0:
+        return found
+    extras = {
+        name: value + shift if name.startswith(("log_evidence", "log_density", "elbo")) else value
+        for name, value in found.extras.items()
+    }
+    trace = None if found.elbo_trace is None else found.elbo_trace + shift
+    return dataclasses.replace(found, extras=extras, elbo_trace=trace)
+
+
 def _complete(
     posterior: Posterior, prepared: Prepared, context: Context, requested: str, seconds: float
 ) -> Posterior:
     """Add everything to a posterior that does not depend on the method."""
-    evidence = posterior.log_evidence
-    if evidence is not None:
-        evidence += prepared.offset + (getattr(prepared.model, "log_constant", None) or 0.0)
-    diagnostics = posterior.diagnostics
+    shift = prepared.offset + (getattr(prepared.model, "log_constant", None) or 0.0)
+    evidence = None if posterior.log_evidence is None else posterior.log_evidence + shift
+    diagnostics = _shifted(posterior.diagnostics, shift)
     if prepared.note is not None:
         reasons = (*diagnostics.reasons, prepared.note)
         diagnostics = dataclasses.replace(diagnostics, reasons=reasons)

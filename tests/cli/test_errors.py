@@ -126,7 +126,7 @@ def test_interrupted_while_computing(run, write, tmp_path, monkeypatch):
 
 def test_interrupted_while_writing(run, write, tmp_path, monkeypatch):
     def interrupt(figure, path, **kwargs):
-        Path(path).write_text("half of it")
+        path.write(b"half of it")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", interrupt)

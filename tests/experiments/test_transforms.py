@@ -175,7 +175,7 @@ def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
     kept.write_text("the old one")
 
     def fail(self, path, **kwargs):
-        path.write_text("half a fig")
+        path.write(b"half a fig")
         raise OSError("disk full")
 
     monkeypatch.setattr(Figure, "savefig", fail)

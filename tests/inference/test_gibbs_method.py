@@ -55,10 +55,12 @@ def test_marginals_and_latents_are_those_of_quadrature(kind):
         allowed[2] = np.arange(5) == 3
     marginals, mean, sd = by_quadrature(allowed)
     found = pv.fit(model(**constraints), "gibbs", seed=1, num_samples=8000)
-    # A row has at most 5 labels, and draws of 4 chains are worth a tenth of their number.
-    np.testing.assert_allclose(found.marginals, marginals, atol=4 * 0.5 / np.sqrt(800))
+    # Chains seldom move between the two modes, so draws are worth a small part of their number.
+    effective = found.diagnostics.ess_per_draw * len(found.law.draws)
+    assert effective > 200
+    np.testing.assert_allclose(found.marginals, marginals, atol=4 * 0.5 / np.sqrt(effective))
     assert (found.marginals[~allowed] == 0).all()
-    assert found.latents["shift"].mean == pytest.approx(mean, abs=4 * sd / np.sqrt(800))
+    assert found.latents["shift"].mean == pytest.approx(mean, abs=4 * sd / np.sqrt(effective))
     assert found.latents["shift"].sd == pytest.approx(sd, rel=0.15)
     assert found.diagnostics.verdict == "trust"
     assert found.p_unmatched_cols == pytest.approx(1 - marginals.sum(axis=0), abs=0.08)

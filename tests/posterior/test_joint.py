@@ -167,7 +167,7 @@ def test_the_mode_comes_first_where_draws_disagree():
 def test_a_ranking_by_chains_has_one_mode(rng):
     orders = [np.argsort(np.arange(10) + rng.normal(size=10)).tolist() for _ in range(3)]
     model = pv.models.Rankings(orders)
-    posterior = pv.fit(model, "mcmc", num_steps=2000)
+    posterior = pv.fit(model, "mcmc")
     listed = posterior.top(50)
     np.testing.assert_array_equal(listed[0].perm, posterior.mode)
     probabilities = [p for _, p in listed]

@@ -53,7 +53,7 @@ def moved(case, rng):
 @pytest.mark.parametrize("case", CASES)
 def test_densities_keep_their_differences(case, rng):
     model, far, added = moved(case, rng)
-    near, shifted = prepare(model, centred=True), prepare(far, centred=True)
+    near, shifted = prepare(model, centred="far"), prepare(far, centred="far")
     assert near.offset == 0
     perms = list_all(near.problem)
     want = log_densities(near.problem, perms) + near.offset

@@ -36,6 +36,8 @@ def centre(
     known: np.ndarray | None,
     row_unmatched: np.ndarray | None,
     col_unmatched: np.ndarray | None,
+    *,
+    even_if_near: bool = False,
 ) -> Centred | None:
     """Take constants out of rows and columns; None if they are near zero or nothing is feasible.
 
@@ -46,12 +48,13 @@ def centre(
         row_unmatched: (n,) or (S, n), or None, which means that all rows are matched unless there
             are more rows than columns.
         col_unmatched: (m,) or (S, m), or None, likewise.
+        even_if_near: Whether to take constants near zero out, too.
     """
     n, m = scores.shape[-2:]
     weights: dict[str, Any] = {"row_unmatched": row_unmatched, "col_unmatched": col_unmatched}
     given = {"scores": scores, "mask": mask, "known": known, **weights}
     tables = tables_by_site(given, len(scores) if scores.ndim == 3 else 1)
-    if not _is_far(tables):
+    if not (even_if_near or _is_far(tables)):
         return None
     if may_be_partial(row_unmatched, col_unmatched) or n == m:
         found = [_by_prices(table) for table in tables]

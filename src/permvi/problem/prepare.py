@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -92,6 +92,9 @@ class Linear:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
+Centring = Literal["never", "far", "always"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Prepared:
     """A model that is ready for a method.
@@ -117,6 +120,11 @@ class Prepared:
     note: str | None = None
     solved: Any = None
     offset: float = 0.0
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether constants were taken out."""
+        return self.solved is not None and self.solved is not self.model
 
     @property
     def labels(self) -> Labels:
@@ -157,14 +165,14 @@ class Prepared:
         return np.where(np.asarray(self.reduction.settled) >= 0, 0.0, placed)
 
 
-def prepare(model: Model, *, lists: bool = True, centred: bool = False) -> Prepared:
+def prepare(model: Model, *, lists: bool = True, centred: Centring = "never") -> Prepared:
     """Turn a model into the problem that engines see.
 
     Args:
         model: The model.
         lists: Whether to take a list of candidate pairs instead of tables from a large model.
-        centred: Whether to take large constants out of the rows and columns of a linear model; see
-            `Prepared.offset`.
+        centred: Whether to take constants out of the rows and columns of a linear model: never, if
+            they are far from zero, or always; see `Prepared.offset`.
 
     Raises:
         ValueError: The mask allows no matching.
@@ -181,8 +189,9 @@ def prepare(model: Model, *, lists: bool = True, centred: bool = False) -> Prepa
     row, col = getattr(model, "row_unmatched", None), getattr(model, "col_unmatched", None)
     traceable = getattr(model, "traceable", True)
     scores, solved, offset = _linear_scores(model), model, 0.0
-    if centred and traceable and scores is not None:
-        found = centre(np.broadcast_to(scores, table), mask, known, row, col)
+    if centred != "never" and traceable and scores is not None:
+        given = np.broadcast_to(scores, table), mask, known, row, col
+        found = centre(*given, even_if_near=centred == "always")
         if found is not None:
             solved, offset = found
             scores, row, col = solved.scores, solved.row_unmatched, solved.col_unmatched

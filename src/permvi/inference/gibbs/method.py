@@ -25,8 +25,9 @@ from permvi.problem.problem import Problem
 _SITE = "permutation"
 # Informed moves look at about a thousand densities each, and a step makes n / 4 of them.
 _MAX_SIZE = 64
-# Samples are taken in parts, until chains agree.
+# Samples are taken in parts, until chains agree and the mean sampling error of a row is this small.
 _NUM_PARTS = 4
+_TOLERANCE = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class GibbsOptions:
 
     Attributes:
         num_warmup: Steps of each chain that adapt NUTS and anneal the likelihood.
-        num_samples: The most steps after it; a quarter of them is enough if chains agree by then.
+        num_samples: The most steps after it; a quarter of them may be enough.
         num_chains: Number of chains, which run side by side.
         num_temperatures: Replicas of each chain, see `PermutationGibbs`.
     """
@@ -86,7 +87,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         mcmc.run(mcmc.last_state.rng_key, problem)
         parts.append(latent_draws(mcmc))
         posterior = _posterior(prepared, parts)
-        if len(parts) == _NUM_PARTS or _agree(posterior):
+        if len(parts) == _NUM_PARTS or _is_enough(posterior):
             context.step(total, total)
             return posterior
         mcmc.post_warmup_state = mcmc.last_state
@@ -128,10 +129,12 @@ def _posterior(prepared: Prepared, parts: list[dict[str, np.ndarray]]) -> Poster
     return posterior_of(draws, [_SITE], _SITE, shape=prepared.model.shape, labels=prepared.labels)
 
 
-def _agree(posterior: Posterior) -> bool:
+def _is_enough(posterior: Posterior) -> bool:
+    """Return whether chains agree and have been run for long enough."""
     found: Any = posterior.diagnostics
     apart = found.disagreement_by_row
-    return found.r_hat <= R_HAT_CHECK and (apart is None or apart.max() <= DISAGREEMENT_CHECK)
+    agree = found.r_hat <= R_HAT_CHECK and (apart is None or apart.max() <= DISAGREEMENT_CHECK)
+    return agree and found.sampling_error_by_row.mean() <= _TOLERANCE
 
 
 METHODS = {

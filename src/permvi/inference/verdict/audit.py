@@ -8,6 +8,7 @@ answer, the other signals decide, and weighting can only warn.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ def audited_draws(
     if coverage.log_evidence_bound == -np.inf:
         found = diagnose(row_labels=labels, advice=advice, **signals)
         return dataclasses.replace(posterior, diagnostics=found)
-    known = _known_bias(prepared, posterior, coverage)
+    known, spent = _known_bias(prepared, posterior, coverage)
     if known is not None:
         found = diagnose(row_labels=labels, advice=advice, bias_by_row=known, **signals)
     else:
@@ -74,7 +75,7 @@ def audited_draws(
         log_evidence=coverage.log_evidence_bound,
         log_evidence_kind="bound",
         diagnostics=found,
-        num_evaluations=(posterior.num_evaluations or 0) + len(coverage.perms),
+        num_evaluations=(posterior.num_evaluations or 0) + len(coverage.perms) + spent,
     )
 
 
@@ -154,10 +155,11 @@ def audited(
     if max_evaluations is not None and max_evaluations < 1:
         return posterior
     coverage = examine(prepared.problem, start[None], max_evaluations)
-    by_row = _known_bias(prepared, posterior, coverage)
+    left = None if max_evaluations is None else max_evaluations - len(coverage.perms)
+    by_row, spent = _known_bias(prepared, posterior, coverage, left)
     if by_row is not None:
         posterior = _judged(posterior, by_row, advice, prepared.labels[0])
-    evaluations = (posterior.num_evaluations or 0) + len(coverage.perms)
+    evaluations = (posterior.num_evaluations or 0) + len(coverage.perms) + spent
     return dataclasses.replace(posterior, num_evaluations=evaluations)
 
 
@@ -178,26 +180,38 @@ def _judged(
     return dataclasses.replace(posterior, diagnostics=found)
 
 
-def _known_bias(prepared: Prepared, posterior: Posterior, coverage: Coverage) -> np.ndarray | None:
-    """Return the total variation (n,) or (S, n) to the posterior, None if nobody knows that."""
-    closed = coverage.closed
-    answer = None if closed and prepared.problem.scores is not None else _answer(prepared)
+def _known_bias(
+    prepared: Prepared,
+    posterior: Posterior,
+    coverage: Coverage,
+    max_evaluations: int | None = None,
+) -> tuple[np.ndarray | None, int]:
+    """Return the total variation (n,) or (S, n) to the posterior, and the evaluations it took.
+
+    It is None if nobody knows it.
+    """
+    closed, answer = coverage.closed, None
+    if prepared.problem.scores is None or not closed:
+        answer = _answer(prepared, max_evaluations)
     if answer is None:
-        return _bias(prepared, posterior, coverage) if closed else None
-    return _beyond_error(posterior, answer)
+        return (_bias(prepared, posterior, coverage) if closed else None), 0
+    # Quadratic and linear forms are no evaluations of the density.
+    calls = answer.num_evaluations if answer.log_evidence_kind == "exact" else 0
+    spent = 0 if prepared.problem.scores is not None else calls or 0
+    return _beyond_error(posterior, answer), spent
 
 
-def _answer(prepared: Prepared) -> Posterior | None:
+def _answer(prepared: Prepared, max_evaluations: int | None = None) -> Posterior | None:
     """Return the posterior by a method that knows its own error, None if none is quick and sure."""
     problem = prepared.problem
+    most = math.inf if problem.traceable else _MAX_HOST_CALLS
+    most = most if max_evaluations is None else min(most, max_evaluations)
     num_pairs = int(problem.table_mask.sum())
     if problem.scores is not None:
         if num_pairs > _MAX_PAIRS:
             return None
         answer = linear.run(prepared, Context("linear", 0, {"tolerance": _TOLERANCE}, silent))
-    elif exact.affordable(prepared) and (
-        problem.traceable or exact.count_all(problem) <= _MAX_HOST_CALLS
-    ):
+    elif exact.affordable(prepared) and exact.count_all(problem) <= most:
         answer = exact.run(prepared, Context("exact", 0, {}, silent))
     else:
         # It searches for modes with "map", whose verdict is made here.
