@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from collections.abc import Iterable
 from html import escape
 from importlib import resources
 from os import PathLike
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _SCRIPTS = ("data.js", "table.js", "colours.js", "heatmap.js", "cursor.js", "report.js")
 _STYLE = "report.css"
 _PAGE = "template.html"
+_PLAIN = "plain.html"
 
 
 def write(
@@ -59,13 +61,13 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
         title: The heading; by default the numbers of items and labels.
         level: Level of the credible sets.
     """
-    script = "\n".join(asset(name) for name in _SCRIPTS)
+    script = "\n".join(_asset(name) for name in _SCRIPTS)
     choice = posterior.expected_loss("hamming")
-    return Template(asset(_PAGE)).substitute(
-        policy=policy(script),
+    return Template(_asset(_PAGE)).substitute(
+        policy=_policy(script),
         version=__version__,
         title=escape(sections.title(posterior) if title is None else title),
-        style=style(),
+        style=_asset(_STYLE),
         certain=f"{CERTAIN:.0%}",
         lead=sections.lead(posterior, choice.expected_loss),
         verdict=sections.verdict(posterior),
@@ -79,9 +81,17 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
     )
 
 
-def style() -> str:
-    """Return the style sheet of all reports."""
-    return asset(_STYLE)
+def render_plain(title: str, lead: str, verdict: str, body: Iterable[str]) -> str:
+    """Return a page without scripts of parts that are HTML already, but for the title."""
+    return Template(_asset(_PLAIN)).substitute(
+        policy=_policy(None),
+        version=__version__,
+        title=escape(title),
+        style=_asset(_STYLE),
+        lead=lead,
+        verdict=verdict,
+        body="\n".join(body),
+    )
 
 
 def script_json(value: Any) -> str:
@@ -92,15 +102,18 @@ def script_json(value: Any) -> str:
     return text
 
 
-def asset(name: str) -> str:
+def _asset(name: str) -> str:
     """The text of a file of the page."""
     return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def policy(script: str) -> str:
-    """The content security policy: the browser runs this script and loads nothing."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _policy(script: str | None) -> str:
+    """The content security policy: the browser runs this script, if any, and loads nothing."""
+    runs = ""
+    if script is not None:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        runs = f"script-src 'sha256-{digest}'; "
     return (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {runs}"
+        "base-uri 'none'; form-action 'none'"
     )

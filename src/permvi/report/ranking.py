@@ -3,13 +3,11 @@
 from html import escape
 from os import PathLike
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from permvi._files import check_target, write_text
-from permvi._version import __version__
 from permvi.report import page, sections
 from permvi.report.words import count, number, sentence
 
@@ -21,31 +19,6 @@ if TYPE_CHECKING:
 # The plot of intervals and the heatmap, in pixels.
 _WIDTH, _CELL, _NAMES = 320, 22, 130
 _MAX_NAME = 18
-_PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="$policy">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="generator" content="permvi $version">
-<link rel="icon" href="data:,">
-<title>$title</title>
-<style>$style</style>
-</head>
-<body>
-<main>
-<header>
-<p class="eyebrow">permvi report</p>
-<h1>$title</h1>
-<p class="lead">$lead</p>
-$verdict
-</header>
-$body
-</main>
-</body>
-</html>
-""")
 
 
 def write(found: "Ranking", path: str | PathLike[str], level: float = 0.95) -> Path:
@@ -65,16 +38,8 @@ def render(found: "Ranking", level: float = 0.95) -> str:
         sections.latents(found.posterior),
         sections.settings(found.posterior),
     ]
-    return _PAGE.substitute(
-        policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; "
-        "form-action 'none'",
-        version=__version__,
-        title=escape(f"The order of {count(len(rows), 'item')}"),
-        style=page.style(),
-        lead=_lead(found, rows),
-        verdict=sections.verdict(found.posterior),
-        body="\n".join(body),
-    )
+    title = f"The order of {count(len(rows), 'item')}"
+    return page.render_plain(title, _lead(found, rows), sections.verdict(found.posterior), body)
 
 
 def _lead(found: "Ranking", rows: "Sequence[RankedItem]") -> str:

@@ -15,6 +15,7 @@ from permvi.report.words import CERTAIN, best_probabilities, count, number, sent
 
 if TYPE_CHECKING:
     from permvi.posterior import Posterior
+    from permvi.posterior.diagnostics import Verdict
 
 _EVIDENCE = {
     "exact": "exact",
@@ -79,12 +80,17 @@ def lead(posterior: "Posterior", expected_loss: float) -> str:
 def verdict(posterior: "Posterior") -> str:
     """The verdict as a badge, and the reasons for it."""
     found = posterior.diagnostics
-    word, meaning = diagnosis.VERDICTS[found.verdict]
-    reasons = "".join(f"<li>{escape(sentence(reason))}</li>" for reason in found.reasons)
-    kind = found.verdict.replace(" ", "-")
+    return badge(found.verdict, found.reasons) + _model(posterior)
+
+
+def badge(verdict: "Verdict", reasons: Iterable[str]) -> str:
+    """A verdict on a computation as a badge, and the reasons for it."""
+    word, meaning = diagnosis.VERDICTS[verdict]
+    listed = "".join(f"<li>{escape(sentence(reason))}</li>" for reason in reasons)
+    kind = verdict.replace(" ", "-")
     return (
         f'<div class="verdict {kind}" id="verdict"><p><span class="badge">{word}</span> '
-        f"{meaning}</p><ul>{reasons}</ul></div>{_model(posterior)}"
+        f"{meaning}</p><ul>{listed}</ul></div>"
     )
 
 

@@ -3,16 +3,13 @@
 from html import escape
 from os import PathLike
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from permvi._files import check_target, write_text
-from permvi._version import __version__
-from permvi.report.diagnosis import VERDICTS
-from permvi.report.page import asset, policy
-from permvi.report.words import count, number, percent, sentence
+from permvi.report import page, sections
+from permvi.report.words import count, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,46 +30,6 @@ _MAX_SURE = 12_000
 # The numbers of doubtful links and of tracks that are listed.
 _MAX_DOUBTS, _MAX_TRACKS = 60, 2000
 _DOUBT = 0.99
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="$policy">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="generator" content="permvi $version">
-<link rel="icon" href="data:,">
-<title>$title</title>
-<style>$style</style>
-</head>
-<body>
-<main>
-<header>
-<p class="eyebrow">permvi report</p>
-<h1>$title</h1>
-<p class="lead">$lead</p>
-<div class="verdict $kind" id="verdict"><p><span class="badge">$word</span> $meaning</p>
-<ul><li>$reason</li></ul></div>
-</header>
-<section aria-labelledby="picture-title"><h2 id="picture-title">Tracks</h2>
-<p class="note">$legend</p>
-$picture
-</section>
-<section aria-labelledby="doubts-title"><h2 id="doubts-title">Doubtful links, the worst first</h2>
-$doubts
-</section>
-<section aria-labelledby="tracks-title"><h2 id="tracks-title">All tracks</h2>
-$tracks
-</section>
-<section aria-labelledby="parameters-title"><h2 id="parameters-title">Motion and rates</h2>
-$parameters
-</section>
-</main>
-<footer><p>Written by permvi $version. This file is complete: it loads nothing and sends
-nothing.</p></footer>
-</body>
-</html>
-"""
 
 
 def write(found: "TrackPosterior", path: str | PathLike[str], *, title: str | None = None) -> Path:
@@ -93,7 +50,6 @@ def write(found: "TrackPosterior", path: str | PathLike[str], *, title: str | No
 
 def render(found: "TrackPosterior", *, title: str | None = None) -> str:
     """Return the report of tracks as text; the same tracks give the same text."""
-    word, meaning = VERDICTS[found.verdict]
     scene = found.scene
     lead = (
         f"{count(len(found.tracks), 'track')} of {count(len(scene.points), 'point')} in "
@@ -102,22 +58,15 @@ def render(found: "TrackPosterior", *, title: str | None = None) -> str:
         f"{count(int((found.track_of == 0).sum()), 'point')} belong to no track."
     )
     keys = [f"{_swatch(colour)} below {percent(limit)}" for limit, colour, _ in _BANDS]
-    return Template(_PAGE).substitute(
-        policy=policy(""),
-        version=__version__,
-        title=escape(f"{len(found.tracks)} tracks" if title is None else title),
-        style=asset("report.css"),
-        lead=lead,
-        kind=found.verdict.replace(" ", "-"),
-        word=word,
-        meaning=meaning,
-        reason=escape(sentence(found.reason)),
-        legend=f"Links by their probability: {', '.join(keys)}, {_swatch(_SURE[0])} above.",
-        picture=_picture(found),
-        doubts=_doubts(found),
-        tracks=_tracks(found),
-        parameters=_parameters(found),
-    )
+    legend = f"Links by their probability: {', '.join(keys)}, {_swatch(_SURE[0])} above."
+    body = [
+        sections.section("Tracks", f'<p class="note">{legend}</p>{_picture(found)}'),
+        sections.section("Doubtful links, the worst first", _doubts(found)),
+        sections.section("All tracks", _tracks(found)),
+        sections.section("Motion and rates", _parameters(found)),
+    ]
+    heading = f"{len(found.tracks)} tracks" if title is None else title
+    return page.render_plain(heading, lead, sections.badge(found.verdict, [found.reason]), body)
 
 
 def _swatch(colour: str) -> str:
