@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -193,7 +194,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     done = {(row["kind"], float(row["scale"]), int(row["seed"]), row["method"]) for row in rows}
+    last = None
     for seed, case in cases(given.repeats):
+        if last is not None and case.kind != last:
+            # Thousands of compiled functions in one process exhaust its memory maps.
+            jax.clear_caches()
+        last = case.kind
         wanted = [m for m in methods if (case.kind, case.scale, seed, m) not in done]
         if wanted and case.kind.startswith(tuple(given.kinds)):
             rows += measured(case, seed, wanted)
