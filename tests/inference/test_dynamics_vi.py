@@ -23,6 +23,7 @@ from permvi.inference.vi.objective import (
 )
 from permvi.inference.vi.optimisers import shared_adam
 from permvi.models import SharedDynamics
+from permvi.posterior.diagnostics import BIAS_DISTRUST
 from tests.inference.collapsed_cases import graph
 
 M = 12
@@ -94,6 +95,19 @@ def test_identities_and_weights_of_small_worms(worms, method, settings):
     ratio = np.exp(np.log(W.sd / np.sqrt(conditional)).mean())
     assert 0.95 < ratio < 2
     assert posterior.num_evaluations == options["num_steps"] * options.get("num_restarts", 1)
+
+
+def test_collapsed_decides_how_far_a_relaxed_fit_is_trusted(worms):
+    _, model = worms
+    # After two steps the relaxed matrices are still about those that the fit began with.
+    found = fit(model, "rounding", **{**ROUNDING, "num_steps": 2, "num_draws": 100})
+    better = fit(model, "collapsed")
+    assert better.diagnostics.verdict == "trust"
+    error = pv.metrics.total_variation_per_row(found.marginals, better.marginals)
+    wanted = np.maximum(error - better.diagnostics.sampling_error_by_row, 0)
+    assert wanted.mean() > BIAS_DISTRUST
+    np.testing.assert_allclose(found.diagnostics.bias_by_row, wanted, atol=1e-9)
+    assert found.diagnostics.verdict == "do not trust"
 
 
 def test_weights_at_known_permutations_have_their_exact_posterior(rng):
