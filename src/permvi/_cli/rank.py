@@ -52,6 +52,14 @@ def rank(
             "default the bootstrap if the model does not fit.",
         ),
     ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Look for this many groups of voters, each with an order of its own; auto "
+            "compares 1, 2, ... by their evidence.",
+        ),
+    ] = None,
     method: Annotated[
         str, typer.Option(help="auto, exact or mcmc, for all models but plackett_luce.")
     ] = "auto",
@@ -76,6 +84,9 @@ def rank(
     whether the rankings are as the model says, and the Kemeny order is found with a proof.
     """
     options.check_level(level)
+    if groups is not None and groups != "auto" and not groups.isdecimal():
+        raise ValueError(f"--groups must be a whole number or auto, got {groups!r}.")
+    num_groups = int(groups) if groups is not None and groups.isdecimal() else groups
     written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
     options.check_outputs(written)
     with terminal.progress(quiet=quiet or as_json) as progress:
@@ -87,8 +98,9 @@ def rank(
         )
         asked = {"input": str(rankings), "note": data.note}
         found = pv.rank(
-            data, model, robust=robust, method=method, seed=seed, settings=asked, progress=progress
-        )
+            data, model, robust=robust, groups=num_groups, method=method, seed=seed,
+            settings=asked, progress=progress,
+        )  # fmt: skip
         items = found.table(level)
         progress("writing", 0, 1)
         if save is not None:
@@ -130,8 +142,31 @@ def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> 
             "proven": best.proven,
             "num_optimal": best.num_optimal,
         },
+        **({} if found.groups is None else {"groups": _groups_as_object(found)}),
         **results.record_of(found.posterior, level),
     }
+
+
+def _groups_as_object(found: "Ranking") -> Mapping[str, Any]:
+    parts = found.groups
+    assert parts is not None  # noqa: S101
+    return {
+        "log_evidence": parts.log_evidence,
+        "log_evidence_se": parts.log_evidence_se,
+        "compared": [one._asdict() for one in found.compared_groups],
+        "groups": [
+            {
+                "share": share[0], "share_low": share[1], "share_high": share[2],
+                "theta": {"mean": theta[0], "sd": theta[1]},
+                "order": found.group_order(k),
+                "marginals": parts.orders[k].marginals.tolist(),
+                **results.verdict_of(parts.orders[k]),
+            }
+            for k, (share, theta) in enumerate(
+                zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
+            )
+        ],
+    }  # fmt: skip
 
 
 def show(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> None:
@@ -168,6 +203,44 @@ def show(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> None:
             ],
             fold=False,
         )
+    if found.groups is not None:
+        _show_groups(found)
     facts = results.facts_of(found.posterior)
     terminal.lines([f"p is {found.shown_as}; whole order: p = {found.p_order:.2g}", *facts])
     terminal.lines([f"Kemeny order: {found.kemeny_in_words}"])
+
+
+def _show_groups(found: "Ranking") -> None:
+    """Print the groups of voters, and how many there are."""
+    parts = found.groups
+    assert parts is not None  # noqa: S101
+    if found.compared_groups:
+        terminal.table(
+            "How many groups of voters?",
+            [">groups", ">log evidence"],
+            [
+                [str(one.num_groups), f"{one.log_evidence:.1f} ± {one.se:.2g}"]
+                for one in found.compared_groups
+            ],
+        )
+    terminal.table(
+        "What does each group say?",
+        [">group", ">voters", "95 % interval", ">theta", "order", "verdict"],
+        [
+            [
+                str(k + 1),
+                f"{share:.1%}",
+                f"{low:.1%} to {high:.1%}",
+                f"{theta:.2f}",
+                _in_a_line(found.group_order(k)),
+                parts.orders[k].diagnostics.verdict,
+            ]
+            for k, ((share, low, high), (theta, _)) in enumerate(
+                zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
+            )
+        ],
+    )
+
+
+def _in_a_line(names: "Sequence[str]", most: int = 8) -> str:
+    return " > ".join([*names[:most], "..."] if len(names) > most else names)

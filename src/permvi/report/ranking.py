@@ -34,6 +34,7 @@ def render(found: "Ranking", level: float = 0.95) -> str:
     body = [
         sections.section("Items by rank", _items(rows, level)),
         sections.section("Which item is better?", _heatmap(found)),
+        *([] if found.groups is None else [sections.section("Groups of voters", _groups(found))]),
         sections.section("What it rests on", _facts(found)),
         sections.latents(found.posterior),
         sections.settings(found.posterior),
@@ -115,6 +116,33 @@ def _heatmap(found: "Ranking") -> str:
             )
     note = "<p class='note'>The darker a cell, the more probably its row is better than its column."
     return f"{note}</p><div style='overflow-x:auto'>{''.join(parts)}</svg></div>"
+
+
+def _groups(found: "Ranking") -> str:
+    """Return a table of the groups with their orders, and the evidence for their number."""
+    parts = found.groups
+    assert parts is not None  # noqa: S101
+    rows = [
+        (
+            str(k + 1),
+            f"{_percent(share)} ({_percent(low)} to {_percent(high)})",
+            f"{theta:.2f}",
+            escape(" > ".join(found.group_order(k))),
+            escape(parts.orders[k].diagnostics.verdict),
+        )
+        for k, ((share, low, high), (theta, _)) in enumerate(
+            zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
+        )
+    ]
+    header = ("Group", "Share of the voters (95%)", "Theta", "Order", "Verdict")
+    text = f'<div style="overflow-x:auto">{sections.table_of(header, rows, "groups")}</div>'
+    if found.compared_groups:
+        tried = [
+            (str(one.num_groups), f"{one.log_evidence:.1f} ± {one.se:.2g}")
+            for one in found.compared_groups
+        ]
+        text += sections.table_of(("Number of groups", "Log evidence"), tried, "numbers")
+    return text
 
 
 def _facts(found: "Ranking") -> str:
