@@ -219,8 +219,10 @@ def rank(
     Args:
         rankings: The data: `Rankings`, a file for `Rankings.read`, or orders for `Rankings`.
         model: "mallows" (Kendall's distance), "generalised_mallows" (a dispersion for each place),
-            "footrule", "spearman", "cayley", "plackett_luce" (Bradley-Terry for comparisons), or
-            "auto": the model of largest evidence among all that take such ballots.
+            "footrule", "spearman", "cayley", "plackett_luce" (Bradley-Terry for comparisons),
+            "davidson" (comparisons with ties as results), or "auto": the model of largest evidence
+            among all that take such ballots; for comparisons with ties "davidson", since the others
+            take a tie for an unknown result.
         robust: Whether probabilities are those of a bootstrap over ballots instead of the model's.
             By default they are if a check finds that the model does not fit.
         groups: The number of groups of voters to look for, each with an order of its own (a mixture
@@ -296,7 +298,14 @@ def compare(rankings: Rankings, seed: int = 0, progress: Progress = silent) -> l
             found.append(Compared(name, None, 0.0, str(refused)))
         else:
             found.append(Compared(name, evidence, error))
-    return sorted(found, key=lambda one: np.inf if one.log_evidence is None else -one.log_evidence)
+    found.sort(key=lambda one: np.inf if one.log_evidence is None else -one.log_evidence)
+    with_ties = any(len(sizes) == 1 for sizes in rankings.ballots.sizes)
+    chosen = next((one for one in found if one.name == solve.DAVIDSON), None)
+    if chosen is None or chosen.log_evidence is None or not with_ties:
+        return found
+    note = "takes ties for unknown results, so evidences cannot be compared"
+    others = [one._replace(note=one.note or note) for one in found if one is not chosen]
+    return [chosen, *others]
 
 
 def interval(law: np.ndarray, level: float) -> tuple[int, int]:

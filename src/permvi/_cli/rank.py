@@ -11,7 +11,7 @@ from permvi._cli import options, results, terminal
 if TYPE_CHECKING:
     from permvi._rank import RankedItem, Ranking
 
-_KINDS = "mallows, generalised_mallows, footrule, spearman, cayley or plackett_luce"
+_KINDS = "mallows, generalised_mallows, footrule, spearman, cayley, plackett_luce or davidson"
 
 
 def rank(
@@ -60,9 +60,7 @@ def rank(
             "compares 1, 2, ... by their evidence.",
         ),
     ] = None,
-    method: Annotated[
-        str, typer.Option(help="auto, exact or mcmc, for all models but plackett_luce.")
-    ] = "auto",
+    method: Annotated[str, typer.Option(help="auto, exact or mcmc, for Mallows models.")] = "auto",
     seed: options.Seed = 0,
     level: Annotated[
         float, typer.Option(help="Probability of the credible intervals of ranks.")
