@@ -19,7 +19,7 @@ SOURCE = ROOT / "src" / "permvi"
 
 # Lowest first. A module may import from its own layer's package and from lower layers.
 LAYERS = [
-    ["_version", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_numerics"],
+    ["_version", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_numerics", "_sources"],
     ["_cache", "_tables", "_threads"],
     ["permutations"],
     ["_assignment", "assignment"],
@@ -186,7 +186,8 @@ def test_paths_in_the_documents_exist():
 # Small files that every walk passes: checks, the numba decorator, reading and writing files,
 # pytrees, memory and threads, and where compiled programmes are kept.
 LEAVES = {
-    "__init__", "_cache", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_threads",
+    "__init__", "_cache", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_sources",
+    "_threads",
 }  # fmt: skip
 # Calls whose first entries into modules are recorded, apart from what runs at import.
 WALKS = {

@@ -7,9 +7,12 @@ meets a full disk in the middle of its own format.
 import contextlib
 import json
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
+
+from permvi._sources import STANDARD
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> Path:
@@ -54,7 +57,10 @@ def check_target(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write text in UTF-8, with line ends as they are."""
+    """Write text in UTF-8, with line ends as they are; ``-`` is standard output."""
+    if path == STANDARD:
+        sys.stdout.write(text)
+        return path
     return write_bytes(path, text.encode())
 
 
