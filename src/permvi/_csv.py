@@ -86,8 +86,10 @@ def check_names(path: Path, cells: Sequence[tuple[int, int, str]]) -> tuple[str,
         if not name:
             raise ValueError(f"{place}: expected a name, got an empty cell.")
         if name in seen:
+            # Numbers that repeat are rarely names.
+            hint = "; names come first, then numbers" if is_number(name) else ""
             raise ValueError(
-                f"{place}: expected a new name, got {name!r:.60} as in {seen[name]} before."
+                f"{place}: expected a new name, got {name!r:.60} as in {seen[name]} before{hint}."
             )
         seen[name] = f"line {line}, column {column}"
     return tuple(seen)
@@ -107,7 +109,9 @@ def read_rows(path: Path) -> Rows:
     tabular = _sources.cells(path, found)
     if tabular is not None:
         numbered = enumerate(tabular, 1)
-        return Rows(",", (Row(line, cells) for line, cells in numbered if any(map(str.strip, cells))))
+        return Rows(
+            ",", (Row(line, cells) for line, cells in numbered if any(map(str.strip, cells)))
+        )
     text, content, encoding = _opened(found)
     try:
         sample = _first_lines(text)

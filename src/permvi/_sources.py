@@ -104,7 +104,9 @@ def _xlsx(path: Path, found: bytes) -> Iterator[list[str]]:
     # Some programs do not store the size of a sheet, or a wrong one.
     sheet.reset_dimensions()
     rows = [list(row) for row in sheet.iter_rows(values_only=True)]
-    width = max((k + 1 for row in rows for k, cell in enumerate(row) if cell is not None), default=0)
+    width = max(
+        (k + 1 for row in rows for k, cell in enumerate(row) if cell is not None), default=0
+    )
     return ([_text(cell) for cell in [*row, *[None] * width][:width]] for row in rows)
 
 
@@ -149,9 +151,7 @@ def _npz(path: Path, found: bytes) -> Iterator[list[str]]:
             f"{path}: expected one table, or one called {', '.join(_TABLES[:-1])}, got the arrays "
             f"{', '.join(held) or 'none'}."
         )
-    named = [
-        next((held[name] for name in names if name in held), None) for names in (_ROWS, _COLS)
-    ]
+    named = [next((held[name] for name in names if name in held), None) for names in (_ROWS, _COLS)]
     return _array(path, held[chosen or tables[0]], *named)
 
 

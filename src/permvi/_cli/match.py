@@ -9,6 +9,7 @@ import typer
 from permvi._checks import one_of
 from permvi._cli import input_notes, options, results, terminal
 from permvi._cli.options import INFER, KINDS, NOISES
+from permvi._cli.outputs import Outputs
 from permvi.inference import registry as methods
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def match(
         "report": report,
         "json": json_file,
     }
-    asked = results.Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
+    asked = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
     asked.check()
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
@@ -163,15 +164,13 @@ def match(
         else:
             _refuse(of_pairs, "go with a table of pairs, got it with a file of LABELS")
             problem = _from_features(table, labels, files, unpaired, of_features)
-        asked.note(problem.notes)
         progress("computing", 0, 1)
         settings = problem.settings | unpaired._asdict() | files.named()
         posterior = results.fit(problem.model, method, seed, progress, settings, **of_method)
-        notes = [*problem.notes, *input_notes.of_certainty(posterior, kind, scaled=labels is None)]
-        asked.note(notes[len(problem.notes) :])
+        certain = input_notes.of_certainty(posterior, problem.values, kind, temperature)
         progress("writing", 0, 1)
         asked.write(asked.makers(posterior, level))
-    asked.finish(posterior, level=level, top=top, notes=notes)
+    asked.finish(posterior, level=level, top=top, notes=[*problem.notes, *certain])
 
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:
@@ -186,6 +185,7 @@ class _Problem(NamedTuple):
     model: Any
     settings: dict[str, Any]
     notes: list[str]
+    values: Any = None  # the numbers of a table of pairs
 
 
 def _from_pairs(
@@ -207,8 +207,10 @@ def _from_pairs(
     else:
         table = read_table(path)
         model = match_inputs.model_of_pairs(table, files, unpaired, **numbers)
-    notes = input_notes.of_table(table, given["kind"], temperature, model.shape, unpaired)
-    return _Problem(model, {"input": str(path), "kind": kind, "temperature": temperature}, notes)
+    match_inputs.check_conflicts(path, model, unpaired)
+    notes = input_notes.of_table(table, given["kind"], given["temperature"], model.shape, unpaired)
+    settings = {"input": str(path), "kind": kind, "temperature": temperature}
+    return _Problem(model, settings, notes, table.values)
 
 
 def _from_features(
@@ -227,6 +229,7 @@ def _from_features(
         settings["df"] = given["df"]
     tables = read_table(items), read_table(labels)
     model = match_inputs.model_of_features(*tables, files, unpaired, **settings)
+    match_inputs.check_conflicts(items, model, unpaired)
     notes = [note for table in tables for note in input_notes.of_names(table)]
     notes += input_notes.of_sizes(items, model.shape, unpaired)
     return _Problem(model, {"input": str(items), "labels": str(labels), **settings}, notes)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import options, results, terminal
+from permvi._cli import input_notes, options, results, terminal
+from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
     from permvi._rank import RankedItem, Ranking
@@ -60,6 +61,21 @@ def rank(
         float, typer.Option(help="Probability of the credible intervals of ranks.")
     ] = 0.95,
     csv_file: options.CsvFile = None,
+    probabilities: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the probability of each rank of each item, in the formats of --csv.",
+        ),
+    ] = None,
+    wide: Annotated[
+        bool,
+        typer.Option(
+            "--wide",
+            help="--probabilities as a table: a row for each item, a column for each rank.",
+        ),
+    ] = False,
+    raw_csv: options.RawCsv = False,
     save: options.Save = None,
     plot: Annotated[
         Path | None,
@@ -67,6 +83,8 @@ def rank(
     ] = None,
     report: options.Report = None,
     as_json: options.AsJson = False,
+    json_file: options.JsonFile = None,
+    everything: options.All = False,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -76,8 +94,16 @@ def rank(
     whether the rankings are as the model says, and the Kemeny order is found with a proof.
     """
     options.check_level(level)
-    written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
-    options.check_outputs(written)
+    written = {
+        "csv": csv_file,
+        "probabilities": probabilities,
+        "save": save,
+        "plot": plot,
+        "report": report,
+        "json": json_file,
+    }
+    outputs = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
+    outputs.check()
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
         import permvi as pv
@@ -85,29 +111,33 @@ def rank(
         data = pv.models.Rankings.read(
             rankings, "ranks" if ranks else format, "below" if others_below else "absent"
         )
+        notes = input_notes.of_rankings(rankings.name, data.note, given=ranks or format != "auto")
         asked = {"input": str(rankings), "note": data.note}
         found = pv.rank(
             data, model, robust=robust, method=method, seed=seed, settings=asked, progress=progress
         )
         items = found.table(level)
         progress("writing", 0, 1)
-        if save is not None:
-            found.posterior.save(save)
-        if csv_file is not None:
-            results.write_csv(csv_file, [item._asdict() for item in items])
-        if plot is not None:
-            results.save_figure(found.plot(level).figure, plot)
-        if report is not None:
-            found.report(report, level)
-    if not quiet:
-        terminal.note(f"{rankings.name}: {data.note}.")
-    if as_json:
-        results.print_object(as_object(found, items, level))
-    elif not quiet:
-        show(found, items, level)
-    if strict:
-        diagnostics = found.posterior.diagnostics
-        results.exit_unless_trusted(diagnostics.verdict, diagnostics.reasons[0])
+        outputs.write(
+            {
+                "save": found.posterior.save,
+                "csv": outputs.table(lambda: [item._asdict() for item in items]),
+                "probabilities": outputs.table(
+                    lambda: results.probabilities_of(
+                        found.shown, wide=outputs.wide, names=("item", "rank")
+                    )
+                ),
+                "plot": lambda path: results.save_figure(found.plot(level).figure, path),
+                "report": lambda path: found.report(path, level),
+            }
+        )
+    outputs.note(notes)
+    outputs.show(
+        lambda: {**as_object(found, items, level), "notes": notes},
+        lambda: show(found, items, level, everything=everything),
+    )
+    diagnostics = found.posterior.diagnostics
+    outputs.judge(diagnostics.verdict, diagnostics.reasons[0])
 
 
 def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> Mapping[str, Any]:
@@ -134,8 +164,12 @@ def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> 
     }
 
 
-def show(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> None:
-    """Print the items in their order, the models compared, and the verdicts."""
+def show(
+    found: "Ranking", items: "Sequence[RankedItem]", level: float, *, everything: bool = False
+) -> None:
+    """Print the first items in their order, the models compared, and the verdicts."""
+    total = len(items)
+    items = items if everything else items[: results.MAX_ROWS]
     with_worth = items[0].log_worth is not None
     terminal.table(
         "In which order?",
@@ -158,6 +192,10 @@ def show(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> None:
         ],
         fold=False,
     )
+    if len(items) < total:
+        terminal.lines(
+            [f"These are the first {len(items)} of {total:,} items (--all shows the others)."]
+        )
     if len(found.compared) > 1:
         terminal.table(
             "Which model?",

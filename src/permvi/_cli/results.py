@@ -4,7 +4,7 @@ import dataclasses
 import json
 import platform
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from permvi._cli import advice, terminal
-from permvi._cli.options import check_outputs
-from permvi._cli.tables import UNMATCHED, part_of, save_figure, write_csv
+from permvi._cli.tables import UNMATCHED
+from permvi._cli.tables import part_of as part_of
+from permvi._cli.tables import save_figure as save_figure
+from permvi._cli.tables import write_csv as write_csv
 from permvi._files import write_text
 from permvi._sources import STANDARD
 
 if TYPE_CHECKING:
     from permvi.inference.method import Progress
     from permvi.posterior import Posterior
-
-__all__ = ["UNMATCHED", "part_of", "save_figure", "write_csv"]
 
 NOT_TRUSTED = 3
 
@@ -60,87 +60,6 @@ def fit(
     posterior.check(model, seed)
     given = {name: value for name, value in settings.items() if value is not None}
     return dataclasses.replace(posterior, settings={**posterior.settings, **given})
-
-
-@dataclasses.dataclass(frozen=True)
-class Outputs:
-    """What a command was asked to write and print.
-
-    Attributes:
-        files: Files by option, None for those that were not asked for.
-        as_json: Whether to print JSON in place of tables.
-        raw_csv: Whether tables keep text that a spreadsheet takes for formulas.
-        wide: Whether probabilities have a column for each label.
-        quiet: Whether to print nothing but what was asked for.
-        everything: Whether to print all rows of long tables.
-        strict: Whether a verdict "do not trust" is an error.
-    """
-
-    files: Mapping[str, Path | None]
-    as_json: bool = False
-    raw_csv: bool = False
-    wide: bool = False
-    quiet: bool = False
-    everything: bool = False
-    strict: bool = False
-
-    def check(self) -> None:
-        """Raise ``ValueError`` if a file could not be written."""
-        check_outputs(self.files)
-        if self.wide and self.files.get("probabilities") is None:
-            raise ValueError("--wide must go with --probabilities, got it without.")
-
-    def write(self, makers: Mapping[str, Callable[[Path], Any]]) -> None:
-        """Make the files that were asked for; each is complete or missing."""
-        for option, make in makers.items():
-            path = self.files.get(option)
-            if path is not None:
-                make(path)
-
-    def table(self, rows: Callable[[], Sequence[Mapping[str, Any]]]) -> Callable[[Path], None]:
-        """Return a maker of a file with these rows."""
-        return lambda path: write_csv(path, rows(), raw=self.raw_csv)
-
-    def show(self, as_object: Callable[[], Mapping[str, Any]], tables: Callable[[], None]) -> None:
-        """Print or write the JSON object, or print the tables; nothing else on standard output."""
-        path = self.files.get("json")
-        if path is not None:
-            write_object(path, as_object())
-        elif self.as_json:
-            print_object(as_object())
-        if not (self.as_json or self.quiet or STANDARD in self.files.values()):
-            tables()
-
-    def note(self, notes: Iterable[str]) -> None:
-        """Print notes on the input on standard error."""
-        for text in () if self.quiet else notes:
-            terminal.note(text)
-
-    def judge(self, verdict: str, reason: str) -> None:
-        """Exit with status 3 if the verdict is "do not trust" and the command is strict."""
-        if self.strict:
-            exit_unless_trusted(verdict, reason)
-
-    def finish(
-        self, posterior: "Posterior", *, level: float, top: int | None, notes: Sequence[str] = ()
-    ) -> None:
-        """Print the posterior of one permutation and judge it; notes are part of the JSON."""
-        self.show(
-            lambda: as_object(posterior, level=level, top=top) | {"notes": list(notes)},
-            lambda: show(posterior, level=level, top=top, everything=self.everything),
-        )
-        found = posterior.diagnostics
-        self.judge(found.verdict, advice.in_commands(found.reasons[0], posterior))
-
-    def makers(self, posterior: "Posterior", level: float) -> dict[str, Callable[[Path], Any]]:
-        """Return the makers of the files of the posterior of one permutation."""
-        return {
-            "save": posterior.save,
-            "csv": self.table(lambda: items_of(posterior, level)),
-            "probabilities": self.table(lambda: probabilities_of(posterior, wide=self.wide)),
-            "plot": lambda path: save_figure(posterior.plot().figure, path),
-            "report": lambda path: advice.translated(posterior).report(path),
-        }
 
 
 def exit_unless_trusted(verdict: str, reason: str) -> None:
@@ -225,7 +144,11 @@ def probabilities_of(
     while last in (first, *cols):
         last += "_"
     return [
-        {first: row, **dict(zip(cols, p.tolist(), strict=True)), **({last: q} if alone.any() else {})}
+        {
+            first: row,
+            **dict(zip(cols, p.tolist(), strict=True)),
+            **({last: q} if alone.any() else {}),
+        }
         for row, p, q in zip(rows, table, alone.tolist(), strict=True)
     ]
 
@@ -337,11 +260,12 @@ def show(
         fold=False,
     )
     if len(shown) < len(items):
-        left = sorted(item["probability"] for item in items)[len(shown) :]
+        listed = {item["item"] for item in shown}
+        left = min(item["probability"] for item in items if item["item"] not in listed)
         terminal.lines(
             [
-                f"These are the {len(shown)} least certain of {len(items):,} items; the others have "
-                f"a best label of p = {left[0]:.3f} or more (--all shows them, --csv FILE has all)."
+                f"These are the {len(shown)} least certain of {len(items):,} items. The best label "
+                f"of the others has p = {left:.3f} or more (--all shows them, --csv has all)."
             ]
         )
     matchings = top_of(posterior, top)

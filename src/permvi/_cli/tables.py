@@ -24,7 +24,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, raw: bool = Fals
     Text that a spreadsheet would run as a formula gets an apostrophe in front, unless ``raw``;
     Parquet keeps text as it is.
     """
-    header = list(rows[0])
+    header = list(rows[0]) if rows else []
     columns = {name: [_cell(row[name]) for row in rows] for name in header}
     name = path.name.lower()
     if name.endswith(".parquet"):
