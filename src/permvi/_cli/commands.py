@@ -1,5 +1,7 @@
 """Commands as the command line sees them: help without noise, examples, and ``--json=FILE``."""
 
+import shlex
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,15 @@ EXAMPLES = {
 }
 
 
+# The command that is running, as one would type it.
+_GIVEN: ContextVar[str | None] = ContextVar("command", default=None)
+
+
+def as_typed() -> str | None:
+    """Return the command that is running; None outside of commands."""
+    return _GIVEN.get()
+
+
 def epilog(command: str) -> str:
     """Return the examples of a command, one a paragraph so that each keeps its line."""
     lines = [f"{text}  ({what})" for text, what in EXAMPLES[command]]
@@ -79,6 +90,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; ``--json=FILE`` and ``--json FILE.json`` name a file."""
+        _GIVEN.set(shlex.join(["permvi", str(ctx.info_name), *args]))
         if any(JSON_FILE in param.opts for param in self.params):
             args = _with_json_file(args)
         return super().parse_args(ctx, args)

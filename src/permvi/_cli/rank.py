@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import input_notes, options, results, terminal
+from permvi._cli import commands, input_notes, options, results, terminal
 from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def rank(
             rankings, "ranks" if ranks else format, "below" if others_below else "absent"
         )
         notes = input_notes.of_rankings(rankings.name, data.note, given=ranks or format != "auto")
-        asked = {"input": str(rankings), "note": data.note}
+        asked = {"input": str(rankings), "note": data.note, "command": commands.as_typed()}
         found = pv.rank(
             data, model, robust=robust, method=method, seed=seed, settings=asked, progress=progress
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from permvi._cli import advice, terminal
+from permvi._cli import advice, commands, terminal
 from permvi._cli.tables import UNMATCHED
 from permvi._cli.tables import part_of as part_of
 from permvi._cli.tables import save_figure as save_figure
@@ -58,7 +58,8 @@ def fit(
         warnings.simplefilter("ignore", pv.FitWarning)
         posterior = pv.fit(model, method=method, seed=seed, progress=progress, **options)
     posterior.check(model, seed)
-    given = {name: value for name, value in settings.items() if value is not None}
+    asked = {**settings, "command": commands.as_typed()}
+    given = {name: value for name, value in asked.items() if value is not None}
     return dataclasses.replace(posterior, settings={**posterior.settings, **given})
 
 

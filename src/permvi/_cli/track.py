@@ -1,12 +1,13 @@
 """``permvi track``: which points are the same particle, from a file."""
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from permvi._checks import one_of
-from permvi._cli import input_notes, options, results, terminal
+from permvi._cli import commands, input_notes, options, results, terminal
 from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ def track(
             seed=seed,
             progress=progress,
         )
+        asked = {"input": str(points), "command": commands.as_typed()}
+        found = dataclasses.replace(found, settings={**found.settings, **asked})
         progress("writing", 0, 1)
         outputs.write(
             {
@@ -173,11 +176,11 @@ def track(
                 "report": lambda path: found.report(path, title=f"Tracks of {points.name}"),
             }
         )
-    outputs.show(lambda: _object(found, str(points), notes), lambda: _show(found, everything))
+    outputs.show(lambda: _object(found, notes), lambda: _show(found, everything))
     outputs.judge(found.verdict, found.reason)
 
 
-def _object(found: "TrackPosterior", path: str, notes: list[str]) -> dict[str, Any]:
+def _object(found: "TrackPosterior", notes: list[str]) -> dict[str, Any]:
     """All results for JSON."""
     scene = found.scene
     return {
@@ -202,7 +205,7 @@ def _object(found: "TrackPosterior", path: str, notes: list[str]) -> dict[str, A
             for track in found.tracks
         ],
         "points": found.rows(),
-        "settings": {"input": path, **found.settings},
+        "settings": dict(found.settings),
         "notes": notes,
         "seconds": found.seconds,
         "versions": results.versions(),

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import datetime
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from scipy.sparse import csr_array, hstack, issparse
 from permvi._files import check_target, write_text
 from permvi.report import diagnosis
 from permvi.report.page import render_plain
-from permvi.report.sections import facts_of, section, table_of
+from permvi.report.sections import facts_of, section, source, table_of
 from permvi.report.words import col_name, count, name, number, percent, row_name
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # The most cells a side of a picture, and the most items in the table of the page.
 _MOST_CELLS = 100
 _MOST_ROWS = 200
+# The largest cell of a picture, in pixels.
+_LARGEST_CELL = 40
 # Smaller differences are not worth a word.
 _NOTICED = 0.01
 
@@ -160,7 +163,10 @@ def write(found: Comparison, path: str | PathLike[str]) -> Path:
     n, m = found.posteriors[0].shape
     title = f"{found.names[0]} and {found.names[1]}: {count(n, 'item')}, {count(m, 'label')}"
     lead = f"{escape(found.summary[0].upper() + found.summary[1:])}."
-    return write_text(target, render_plain(title, lead, "", [_pair(found), _table(found)]))
+    settings = {"input": list(found.names)}
+    by = " and ".join(dict.fromkeys(one.method for one in found.posteriors))
+    head = source(settings, by, datetime.now().astimezone())
+    return write_text(target, render_plain(title, lead, "", [_pair(found), _table(found)], head))
 
 
 def _pair(found: Comparison) -> str:
@@ -180,13 +186,17 @@ def _pair(found: Comparison) -> str:
         parts.append(f"<div><h3>{name(called)}</h3>{facts_of(facts)}{picture}</div>")
     note = (
         '<p class="note">Rows are items in the order of the labels that the first posterior gives '
-        "them, columns are labels and, at last, unmatched. Darker is more probable.</p>"
+        "them, columns are labels and, where items may be unmatched, a last one for that. The stronger "
+        "the colour, the more probable.</p>"
     )
     return section("Side by side", f'<div class="pair-of">{"".join(parts)}</div>{note}')
 
 
 def _picture(table: Any, order: np.ndarray, words: str) -> str:
     """Return a table of probabilities as cells; a cell of many pairs shows the largest of them."""
+    if not table[:, [-1]].sum():
+        # Nothing stays unmatched.
+        table = table[:, :-1]
     height, width = (min(size, _MOST_CELLS) for size in table.shape)
     ordered = table[order]
     pairs = ordered.tocoo() if issparse(ordered) else csr_array(ordered).tocoo()
@@ -200,6 +210,7 @@ def _picture(table: Any, order: np.ndarray, words: str) -> str:
     )
     return (
         f'<svg class="cells" viewBox="0 0 {width} {height}" role="img" '
+        f'style="max-width:{_LARGEST_CELL * width}px" '
         f'aria-label="{escape(words)}">{drawn}</svg>'
     )
 

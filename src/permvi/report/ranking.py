@@ -1,5 +1,6 @@
 """The report of a ranking: items by mean rank, who comes before whom, and what it rests on."""
 
+from datetime import datetime
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -25,11 +26,11 @@ def write(found: "Ranking", path: str | PathLike[str], level: float = 0.95) -> P
     """Write the report as one HTML file without scripts; no incomplete file is ever left."""
     # Before the work is done.
     target = check_target(Path(path))
-    return write_text(target, render(found, level))
+    return write_text(target, render(found, level, datetime.now().astimezone()))
 
 
-def render(found: "Ranking", level: float = 0.95) -> str:
-    """Return the report as text; the same ranking gives the same text."""
+def render(found: "Ranking", level: float = 0.95, written: datetime | None = None) -> str:
+    """Return the report as text; the same arguments give the same text."""
     rows = found.table(level)
     body = [
         sections.section("Items by rank", _items(rows, level)),
@@ -39,7 +40,9 @@ def render(found: "Ranking", level: float = 0.95) -> str:
         sections.settings(found.posterior),
     ]
     title = f"The order of {count(len(rows), 'item')}"
-    return page.render_plain(title, _lead(found, rows), sections.verdict(found.posterior), body)
+    source = sections.source(found.posterior.settings, found.posterior.method, written)
+    verdict = sections.verdict(found.posterior)
+    return page.render_plain(title, _lead(found, rows), verdict, body, source)
 
 
 def _lead(found: "Ranking", rows: "Sequence[RankedItem]") -> str:
