@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi import _sources
+from permvi._files import STANDARD
 
 # Tried in this order if the first lines can be split in several ways.
 _SEPARATORS = ("\t", ";", ",")
@@ -41,7 +42,7 @@ class Rows(NamedTuple):
 
 def at(path: Path, line: int, column: int | None = None, name: str | None = None) -> str:
     """Describe a place in a file for an error message; lines and columns count from 1."""
-    place = f"{'standard input' if path == _sources.STANDARD else path}, line {line}"
+    place = f"{'standard input' if path == STANDARD else path}, line {line}"
     if column is not None:
         place += f", column {column}"
     return place if name is None else f"{place} ({name!r:.60})"

@@ -12,7 +12,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from permvi._sources import STANDARD
+# The name of standard input and output in place of a file.
+STANDARD = Path("-")
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> Path:

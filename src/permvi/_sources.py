@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-# The name of standard input and output in place of a file.
-STANDARD = Path("-")
+from permvi._files import STANDARD
 
 _GZIP, _ZIP, _NPY, _PARQUET = b"\x1f\x8b", b"PK\x03\x04", b"\x93NUMPY", b"PAR1"
 _OLD_EXCEL = b"\xd0\xcf\x11\xe0"

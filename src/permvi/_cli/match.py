@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from permvi._checks import one_of
-from permvi._cli import input_notes, options, results, terminal
+from permvi._cli import options, results, terminal
 from permvi._cli.options import INFER, KINDS, NOISES
 from permvi._cli.outputs import Outputs
 from permvi.inference import registry as methods
@@ -153,6 +153,7 @@ def match(
     asked.check()
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
+        from permvi._cli import input_notes
         from permvi._cli.match_inputs import Files, Unpaired
 
         of_pairs = {"pairs": pairs or None, "kind": kind, "temperature": temperature}
@@ -191,7 +192,7 @@ class _Problem(NamedTuple):
 def _from_pairs(
     path: Path, files: "Files", unpaired: "Unpaired", given: Mapping[str, Any]
 ) -> _Problem:
-    from permvi._cli import match_inputs
+    from permvi._cli import input_notes, match_inputs
     from permvi._cli.csv_tables import PairList, Table, read_list, read_table
 
     kind = given["kind"] or "scores"
@@ -216,7 +217,7 @@ def _from_pairs(
 def _from_features(
     items: Path, labels: Path, files: "Files", unpaired: "Unpaired", given: Mapping[str, Any]
 ) -> _Problem:
-    from permvi._cli import match_inputs
+    from permvi._cli import input_notes, match_inputs
     from permvi._cli.csv_tables import read_table
 
     if given["scale"] is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from permvi._sources import STANDARD
+from permvi._files import STANDARD
 from permvi.inference import registry as methods
 
 # The meaning of the numbers in a table of pairs: name -> the weight of a pair in a matching.
@@ -143,12 +143,17 @@ def check_outputs(files: Mapping[str, Path | None]) -> None:
             raise ValueError(f"--{option} must be a file, got the folder {str(path)!r}.")
         if not path.parent.is_dir():
             raise ValueError(f"--{option} must lie in an existing folder, got {str(path)!r}.")
-        endings = ENDINGS[option]
-        if not path.name.lower().endswith(endings):
-            raise ValueError(f"--{option} must end in {', '.join(endings)}, got {str(path)!r}.")
+        check_ending(option, path)
     if len(printed) > 1:
         listed = " and ".join(f"--{option}" for option in printed)
         raise ValueError(f"one output at most must be '-', got {listed}.")
+
+
+def check_ending(option: str, path: Path) -> None:
+    """Raise ``ValueError`` if a file does not end in what the option writes."""
+    endings = ENDINGS[option]
+    if not path.name.lower().endswith(endings):
+        raise ValueError(f"--{option} must end in {', '.join(endings)}, got {str(path)!r}.")
 
 
 def settings_of(given: Sequence[str] | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from permvi._cli import advice, results, terminal
 from permvi._cli.options import check_outputs
-from permvi._sources import STANDARD
+from permvi._files import STANDARD
 
 if TYPE_CHECKING:
     from permvi.posterior import Posterior

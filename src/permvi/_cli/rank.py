@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import commands, input_notes, options, results, terminal
+from permvi._cli import commands, options, results, terminal
 from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def rank(
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
         import permvi as pv
+        from permvi._cli import input_notes
 
         data = pv.models.Rankings.read(
             rankings, "ranks" if ranks else format, "below" if others_below else "absent"

@@ -16,8 +16,7 @@ from permvi._cli.tables import UNMATCHED
 from permvi._cli.tables import part_of as part_of
 from permvi._cli.tables import save_figure as save_figure
 from permvi._cli.tables import write_csv as write_csv
-from permvi._files import write_text
-from permvi._sources import STANDARD
+from permvi._files import STANDARD, write_text
 
 if TYPE_CHECKING:
     from permvi.inference.method import Progress

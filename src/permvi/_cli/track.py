@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from permvi._checks import one_of
-from permvi._cli import commands, input_notes, options, results, terminal
+from permvi._cli import commands, options, results, terminal
 from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def track(
     options.check_positive("--sd", *(steps or ()))
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
-        from permvi._cli import track_files
+        from permvi._cli import input_notes, track_files
         from permvi.inference.tracks import track as follow
         from permvi.report.tracks import draw
 
