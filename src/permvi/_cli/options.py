@@ -162,7 +162,7 @@ def settings_of(given: Sequence[str] | None) -> dict[str, Any]:
     for text in given or ():
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (name.isidentifier() and equals and value):
-            raise ValueError(f"--option must be like num_steps=5000, got {text!r}.")
+            raise ValueError(f"--option must be NAME=VALUE, got {text!r}.")
         if name in found:
             raise ValueError(f"--option must give {name} once, got it again.")
         try:

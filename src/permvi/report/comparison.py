@@ -186,8 +186,8 @@ def _pair(found: Comparison) -> str:
         parts.append(f"<div><h3>{name(called)}</h3>{facts_of(facts)}{picture}</div>")
     note = (
         '<p class="note">Rows are items in the order of the labels that the first posterior gives '
-        "them, columns are labels and, where items may be unmatched, a last one for that. The stronger "
-        "the colour, the more probable.</p>"
+        "them, columns are labels and, where items may be unmatched, a last one for that. The "
+        "stronger the colour, the more probable.</p>"
     )
     return section("Side by side", f'<div class="pair-of">{"".join(parts)}</div>{note}')
 

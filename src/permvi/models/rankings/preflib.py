@@ -31,13 +31,15 @@ class Orders(NamedTuple):
 
 
 def is_preflib(path: Path) -> bool:
-    """Return whether a file is one of PrefLib's, by its name or its first line."""
+    """Return whether a file is one of PrefLib's, by its name or its first lines."""
     if kind_of(path).removeprefix(".") in KINDS:
         return True
     if cells(path, content(path)) is not None:
         return False
-    first = next((line for line in read_lines(path) if line.strip()), "")
-    return re.match(r"#\s*(FILE NAME|TITLE|DATA TYPE|NUMBER ALTERNATIVES)\s*:", first) is not None
+    first, second = [*filter(str.strip, read_lines(path)), "", ""][:2]
+    today = re.match(r"#\s*(FILE NAME|TITLE|DATA TYPE|NUMBER ALTERNATIVES)\s*:", first)
+    old = re.fullmatch(r"\s*\d+\s*", first) and re.match(r"\s*1\s*,\s*\S", second)
+    return bool(today or old)
 
 
 def read(path: Path) -> Orders:
