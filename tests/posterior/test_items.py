@@ -66,8 +66,8 @@ def test_frame_is_tidy(rng):
     posterior = cases.make("exact", cases.partial(rng), rng)
     frame = posterior.to_frame(level=0.5)
     assert list(frame.columns) == [
-        "item", "best", "probability", "one_to_one", "runner_up", "runner_up_probability", "p_unmatched",
-        "entropy", "credible_set",
+        "item", "best", "probability", "one_to_one", "runner_up", "runner_up_probability",
+        "p_unmatched", "entropy", "credible_set",
     ]  # fmt: skip
     assert frame["item"].tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(frame["p_unmatched"], posterior.p_unmatched_rows)
