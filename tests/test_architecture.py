@@ -19,7 +19,17 @@ SOURCE = ROOT / "src" / "permvi"
 
 # Lowest first. A module may import from its own layer's package and from lower layers.
 LAYERS = [
-    ["_version", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_numerics"],
+    [
+        "_version",
+        "_checks",
+        "_compiled",
+        "_csv",
+        "_files",
+        "_jax",
+        "_memory",
+        "_numerics",
+        "_sources",
+    ],
     ["_cache", "_tables", "_threads"],
     ["permutations"],
     ["_assignment", "assignment"],
@@ -29,7 +39,7 @@ LAYERS = [
     ["problem"],
     ["posterior"],
     ["inference"],
-    ["_fit", "_compare", "_rank"],
+    ["_fit", "_compare", "_estimator", "_rank"],
     ["_figures", "plots", "report"],
     ["datasets", "experiments"],
     ["_cli", "cli"],
@@ -186,7 +196,8 @@ def test_paths_in_the_documents_exist():
 # Small files that every walk passes: checks, the numba decorator, reading and writing files,
 # pytrees, memory and threads, and where compiled programmes are kept.
 LEAVES = {
-    "__init__", "_cache", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_threads",
+    "__init__", "_cache", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_sources",
+    "_threads",
 }  # fmt: skip
 # Calls whose first entries into modules are recorded, apart from what runs at import.
 WALKS = {

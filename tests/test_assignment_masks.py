@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from permvi import assignment
+from permvi._assignment import masks
 
 
 def usable(mask):
@@ -96,3 +97,25 @@ def test_bad_masks():
         assignment.blocks(np.array([[True, False], [True, False]]))
     with pytest.raises(TypeError, match="mask must be known"):
         jax.jit(assignment.prune_mask)(np.ones((2, 2), bool))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 5), (5, 3), (4, 4)])
+def test_conflicts_are_those_of_hall(rng, shape):
+    n, m = shape
+    found = []
+    for _ in range(60):
+        allowed = rng.random(shape) < 0.4
+        rows, cols = np.nonzero(allowed)
+        conflict = masks.conflict(rows, cols, shape)
+        violated = any(
+            np.count_nonzero(allowed[list(some)].any(axis=0)) < k
+            for k in range(1, n + 1)
+            for some in itertools.combinations(range(n), k)
+        )
+        assert (conflict is not None) == violated
+        found.append(violated)
+        if conflict is not None:
+            some, their = conflict
+            assert np.flatnonzero(allowed[some].any(axis=0)).tolist() == their.tolist()
+            assert len(their) < len(some)
+    assert n > m or set(found) == {True, False}

@@ -128,6 +128,7 @@ def test_quiet_prints_nothing(run, fake_study):
             "size must be 'smoke' or 'paper', got 'huge'.",
         ),
         (["reproduce", "transforms", "--out", __file__], "out must be a folder, got the file"),
+        (["bench", "--json", "out.txt"], "--json must end in .json, got 'out.txt'."),
         (["bench", "--only", "stick"], "did you mean 'stick_breaking'?"),
     ],
 )
@@ -157,7 +158,8 @@ def test_bad_usage_too_is_answered_in_one_line(run, arguments):
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert line.startswith("permvi: ")
-    assert line.endswith("(see permvi --help).")
+    command = " ".join(["permvi", *(word for word in arguments[:1] if word == "reproduce")])
+    assert line.endswith(f"(see {command} --help).")
 
 
 @pytest.mark.parametrize("error", [ValueError, TypeError, OSError])

@@ -93,7 +93,8 @@ def test_a_read_only_folder_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("option", ["--csv", "--save", "--plot", "--report"])
 def test_commands_survive_a_full_disk(tmp_path, option):
-    table, out = tmp_path / "table.csv", tmp_path / {"--plot": "out.png"}.get(option, "out")
+    endings = {"--csv": "csv", "--save": "nc", "--plot": "png", "--report": "html"}
+    table, out = tmp_path / "table.csv", tmp_path / f"out.{endings[option]}"
     table.write_text("item,A,B\nx,1,2\ny,2,1\n")
     out.write_text("old")
     code = (

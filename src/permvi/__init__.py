@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from permvi import transforms as transforms
     from permvi._cache import enable_cache as enable_cache
     from permvi._compare import compare as compare
+    from permvi._estimator import MatchingClassifier as MatchingClassifier
     from permvi._fit import FitWarning as FitWarning
     from permvi._fit import fit as fit
     from permvi._fit import fit_many as fit_many
@@ -50,6 +51,7 @@ _SUBMODULES = (
 _HOMES = {
     "AutoPermutation": "permvi.inference.guides",
     "FitWarning": "permvi._fit",
+    "MatchingClassifier": "permvi._estimator",
     "PermutationGibbs": "permvi.inference.gibbs",
     "Posterior": "permvi.posterior",
     "compare": "permvi._compare",

@@ -1,7 +1,7 @@
 """The rows of CSV files with their line numbers, and the numbers in their cells.
 
-Files are read with any common separator and encoding, with decimal points or decimal commas. Errors
-name the file, the line and the column.
+Files are read with any common separator and encoding, with decimal points or decimal commas, also
+compressed; and so are spreadsheets and arrays. Errors name the file, the line and the column.
 """
 
 import codecs
@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from permvi import _sources
+from permvi._files import STANDARD
 
 # Tried in this order if the first lines can be split in several ways.
 _SEPARATORS = ("\t", ";", ",")
@@ -39,7 +42,7 @@ class Rows(NamedTuple):
 
 def at(path: Path, line: int, column: int | None = None, name: str | None = None) -> str:
     """Describe a place in a file for an error message; lines and columns count from 1."""
-    place = f"{path}, line {line}"
+    place = f"{'standard input' if path == STANDARD else path}, line {line}"
     if column is not None:
         place += f", column {column}"
     return place if name is None else f"{place} ({name!r:.60})"
@@ -84,8 +87,10 @@ def check_names(path: Path, cells: Sequence[tuple[int, int, str]]) -> tuple[str,
         if not name:
             raise ValueError(f"{place}: expected a name, got an empty cell.")
         if name in seen:
+            # Numbers that repeat are rarely names.
+            hint = "; names come first, then numbers" if is_number(name) else ""
             raise ValueError(
-                f"{place}: expected a new name, got {name!r:.60} as in {seen[name]} before."
+                f"{place}: expected a new name, got {name!r:.60} as in {seen[name]} before{hint}."
             )
         seen[name] = f"line {line}, column {column}"
     return tuple(seen)
@@ -96,12 +101,19 @@ def read_rows(path: Path) -> Rows:
 
     Cells are separated by tabs, semicolons or commas, whichever the first lines agree on, and may
     be quoted. The text is UTF-8, with or without a byte order mark, or UTF-16 with one. Rows
-    without any text are skipped.
+    without any text are skipped. Files of gzip, XLSX, Parquet, NPY and NPZ are read, too.
 
     Raises:
         ValueError: The file is empty or not text, or (while reading) a quote is not closed.
     """
-    text, content, encoding = _opened(path)
+    found = _sources.content(path)
+    tabular = _sources.cells(path, found)
+    if tabular is not None:
+        numbered = enumerate(tabular, 1)
+        return Rows(
+            ",", (Row(line, cells) for line, cells in numbered if any(map(str.strip, cells)))
+        )
+    text, content, encoding = _opened(found)
     try:
         sample = _first_lines(text)
     except UnicodeDecodeError:
@@ -119,20 +131,16 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         ValueError: The file is not text.
     """
-    text, content, encoding = _opened(path)
+    text, content, encoding = _opened(_sources.content(path))
     try:
         return text.read().splitlines()
     except UnicodeDecodeError:
         raise _not_text(path, content, encoding) from None
 
 
-def _opened(path: Path) -> tuple[io.TextIOWrapper, bytes, str]:
-    """Return the text of a file, its bytes and its encoding."""
-    if path.is_dir():
-        raise ValueError(f"{path}: expected a CSV file, got a folder.")
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: expected a CSV file, got no file of that name.")
-    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+def _opened(content: bytes) -> tuple[io.TextIOWrapper, bytes, str]:
+    """Return the text of a file, its bytes without a byte order mark, and its encoding."""
+    content = content.removeprefix(codecs.BOM_UTF8)
     encoding = "utf-16" if content.startswith(_UTF16) else "utf-8"
     text = io.TextIOWrapper(io.BytesIO(content), encoding=encoding, newline="")
     return text, content, encoding

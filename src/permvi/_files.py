@@ -7,9 +7,13 @@ meets a full disk in the middle of its own format.
 import contextlib
 import json
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
+
+# The name of standard input and output in place of a file.
+STANDARD = Path("-")
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> Path:
@@ -54,7 +58,10 @@ def check_target(path: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write text in UTF-8, with line ends as they are."""
+    """Write text in UTF-8, with line ends as they are; ``-`` is standard output."""
+    if path == STANDARD:
+        sys.stdout.write(text)
+        return path
     return write_bytes(path, text.encode())
 
 

@@ -10,18 +10,31 @@ import typer
 from typer.core import TyperGroup
 
 from permvi._cache import enable_cache, is_wanted
-from permvi._cli import terminal
+from permvi._cli import advice, commands, terminal
 from permvi._cli.cache import cache
 from permvi._cli.identify import identify
 from permvi._cli.match import match
 from permvi._cli.methods import methods
 from permvi._cli.rank import rank
-from permvi._cli.saved import ask, report
+from permvi._cli.saved import ask, compare, report
 from permvi._cli.studies import bench, demo, reproduce
 from permvi._cli.track import track
 from permvi._version import __version__
 
-_COMMANDS = (match, rank, track, identify, report, ask, methods, demo, reproduce, bench, cache)
+_COMMANDS = (
+    match,
+    rank,
+    track,
+    identify,
+    report,
+    compare,
+    ask,
+    methods,
+    demo,
+    reproduce,
+    bench,
+    cache,
+)
 
 # The exit status that shells report for a program ended by a signal.
 _INTERRUPTED = 128 + signal.SIGINT
@@ -72,9 +85,12 @@ def _message(error: Exception) -> str | None:
     if hasattr(error, "format_message"):
         # Empty if there were no arguments and the help has been printed instead.
         message = error.format_message().rstrip(".")
-        return message and f"{message} (see permvi --help)."
+        path = getattr(getattr(error, "ctx", None), "command_path", None) or "permvi"
+        # The name of the script may be another one.
+        command = " ".join(["permvi", *path.split()[1:]])
+        return message and f"{message} (see {command} --help)."
     if isinstance(error, ValueError | TypeError | OSError):
-        return str(error) or type(error).__name__
+        return advice.in_commands(str(error)) or type(error).__name__
     return None
 
 
@@ -110,7 +126,7 @@ def _permvi(
 
 
 for _command in _COMMANDS:
-    app.command()(_command)
+    app.command(cls=commands.Command, epilog=commands.epilog(_command.__name__))(_command)
 
 
 def main() -> None:

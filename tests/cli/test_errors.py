@@ -37,7 +37,7 @@ POINTS = "label,u,v\nx,0,1\ny,1,0\n"
         (["--csv", "."], "--csv must be a file, got the folder '.'"),
         (["--mask", "none.csv"], "none.csv: expected a CSV file, got no file of that name"),
         (["--prior", "t.csv", "--prior-kind", "odds"], "prior-kind must be one of"),
-        (["--top", -1], "(see permvi --help)"),
+        (["--top", -1], "(see permvi match --help)"),
     ],
 )
 def test_mistakes_in_options(run, write, tmp_path, monkeypatch, options, message):
@@ -56,7 +56,7 @@ def test_mistakes_in_options(run, write, tmp_path, monkeypatch, options, message
         ("--mask", "i,x,y\na,1,2\nb,1,1\n", "line 2, column 3 ('y'): expected 1 (allowed) or 0"),
         ("--mask", "i,x,y\na,1,1\n", "expected a row 'b', got none"),
         ("--mask", "i,x,y\na,1,1\nb,0,0\n", "or --unmatched, got none for 'b'"),
-        ("--mask", "i,x,y\na,1,0\nb,1,0\n", "mask must allow an assignment of every row"),
+        ("--mask", "i,x,y\na,1,0\nb,1,0\n", "got only 'x' for the items 'a', 'b'"),
         ("--known", "item,label\nc,x\n", "line 2: expected an item of the input, got 'c'"),
         ("--known", "item,label\na,z\n", "line 2: expected a label of the input, got 'z'"),
         ("--known", "item,label\na,x\na,y\n", "line 3: expected each item and each label once"),

@@ -25,7 +25,8 @@ def matched(run, write):
     """Run on a table of numbers; the JSON object that comes back."""
 
     def run_match(values, *options, **names):
-        result = run("match", write("t.csv", as_csv(values, **names)), *options, "--json")
+        table = write("t.csv", as_csv(values, **names))
+        result = run("match", table, *options, "--json", "--quiet")
         assert result.stderr == ""
         assert result.exit_code == 0
         return json.loads(result.stdout)
@@ -249,7 +250,7 @@ def test_matchings_of_hundreds_of_items_are_listed_on_demand(run, write):
 
 def test_other_methods_and_what_to_think_of_them(run, write):
     table = write("t.csv", as_csv(np.log([[9, 8], [8, 1]])))
-    options = ["--method", "map", "--seed", 3, "--strict"]
+    options = ["--kind", "scores", "--method", "map", "--seed", 3, "--strict"]
     result = run("match", table, *options, "--json")
     assert result.exit_code == 3
     (line,) = result.stderr.splitlines()

@@ -126,14 +126,15 @@ def test_features_without_tables(options, run, write, tmp_path, rng, small_limit
 
 
 def test_many_items_are_shown_in_part(run, write, monkeypatch):
-    monkeypatch.setattr(results, "MAX_ROWS", 2)
-    monkeypatch.setattr(results, "SHOWN_OF_MANY", 1)
-    shown = run("match", write("t.csv", table_text(np.nan_to_num(SCORES)))).stdout
-    assert "The 1 least certain of 3 items; --csv and --json have all of them" in shown
-    items = json.loads(
-        run("match", write("t.csv", table_text(np.nan_to_num(SCORES))), "--json").stdout
-    )
+    monkeypatch.setattr(results, "MAX_ROWS", 1)
+    path = write("t.csv", table_text(np.nan_to_num(SCORES)))
+    shown = run("match", path, "--quiet", "--all").stdout + run("match", path).stdout
+    assert "These are the 1 least certain of 3 items." in shown
+    items = json.loads(run("match", path, "--json").stdout)
     least = max(items["items"], key=lambda item: item["entropy"])["item"]
+    rest = min(item["probability"] for item in items["items"] if item["item"] != least)
+    assert f"The best label of the others has p = {rest:.3f} or more (--all" in shown
+    assert "least certain" not in run("match", path, "--all").stdout
     table = shown.split("verdict")[0]
     assert [name for name in ITEMS if f"\n {name} " in table] == [least]
 

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from permvi.posterior import Posterior
+from permvi.posterior import ExactLaw, Posterior
 from tests.posterior import cases
 
 each_problem = pytest.mark.parametrize("problem", cases.PROBLEMS.values(), ids=cases.PROBLEMS)
@@ -66,8 +66,8 @@ def test_frame_is_tidy(rng):
     posterior = cases.make("exact", cases.partial(rng), rng)
     frame = posterior.to_frame(level=0.5)
     assert list(frame.columns) == [
-        "item", "best", "probability", "runner_up", "runner_up_probability", "p_unmatched",
-        "entropy", "credible_set",
+        "item", "best", "probability", "one_to_one", "runner_up", "runner_up_probability",
+        "p_unmatched", "entropy", "credible_set",
     ]  # fmt: skip
     assert frame["item"].tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(frame["p_unmatched"], posterior.p_unmatched_rows)
@@ -105,3 +105,31 @@ def test_html_escapes_what_users_wrote(rng):
     assert "<b>" not in html.replace("<b>Posterior", "")
     assert "日本" in html
     assert "a &amp; b" in html
+
+
+def test_names_in_top_and_in_credible_sets(rng):
+    law = ExactLaw(rng.normal(size=(3, 3)), row_unmatched=0.5)
+    rows, cols = ["a", "b", "c"], ["x", "y", "z"]
+    posterior = Posterior.from_exact(law, labels=(rows, cols))
+    names = [*cols, None]
+    for plain, named in zip(posterior.top(5), posterior.top(5, names=True), strict=True):
+        assert named.probability == plain.probability
+        assert named.matching == {row: names[k] for row, k in zip(rows, plain.perm, strict=True)}
+    sets = posterior.credible_sets(0.9)
+    assert posterior.credible_sets(0.9, names=True) == {
+        row: tuple(names[k] for k in found) for row, found in zip(rows, sets, strict=True)
+    }
+    plain = Posterior.from_exact(ExactLaw(rng.normal(size=(2, 3, 3))))
+    (best,) = plain.top(1, names=True)
+    assert [list(one.values()) for one in best.matching] == plain.mode.tolist()
+    assert [list(one) for one in plain.credible_sets(names=True)] == [[0, 1, 2]] * 2
+
+
+def test_frames_have_the_one_to_one_answer():
+    posterior = Posterior.from_exact(ExactLaw(np.zeros((3, 3))), labels=(None, list("ABC")))
+    frame = posterior.to_frame()
+    assert list(frame["best"]) == ["A", "A", "A"]
+    assert sorted(frame["one_to_one"]) == ["A", "B", "C"]
+    assert list(frame.columns)[:4] == ["item", "best", "probability", "one_to_one"]
+    alone = Posterior.from_exact(ExactLaw(np.zeros((2, 1))), labels=(None, ["A"]))
+    assert sorted(alone.to_frame()["one_to_one"]) == ["A", "unmatched"]

@@ -3,11 +3,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
-from permvi.posterior import Diagnostics, Latent, Posterior, diagnose, load, storage
+from permvi.posterior import Diagnostics, ExactLaw, Latent, Posterior, diagnose, load, storage
 from tests.posterior import cases
 
 NASTY = ["<b>&\"'", "日本語", "", "naïve\ttab\nline", "a/b", "🐛"]
@@ -147,7 +149,7 @@ def test_other_tools_can_read_it(rng, tmp_path):
     posterior.save(tmp_path / "fit.nc")
     with xr.open_dataset(tmp_path / "fit.nc", engine="h5netcdf") as dataset:
         np.testing.assert_array_equal(dataset["marginals"], posterior.marginals)
-        assert dataset["marginals"].dims == ("row", "col")
+        assert dataset["marginals"].dims == ("item", "label")
         assert dataset["row_labels"].values.tolist() == NASTY[:4]
         assert dataset.attrs["permvi_version"] == posterior.version
         assert json.loads(dataset.attrs["record"])["seed"] == 7
@@ -250,3 +252,30 @@ def one_sentence(path, error, message):
     with pytest.raises(error, match=message) as caught:
         load(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_an_earlier_version_loads():
+    # Written before marginals had coordinates, by permvi 0.1.0.dev0.
+    posterior = load(Path(__file__).parent / "data" / "written_by_0_1_dev.nc")
+    assert posterior.labels == (("r1", "r2"), ("Anna", "Bea", "Cleo"))
+    scores = np.array([[1.0, 2, 0], [0.5, 0, 1]])
+    law = ExactLaw(scores, row_unmatched=0.0)
+    np.testing.assert_allclose(posterior.marginals, law.summary().marginals, atol=1e-12)
+    assert posterior.log_evidence == pytest.approx(law.summary().log_evidence)
+    assert posterior.mode.tolist() == [1, 2]
+    assert posterior.diagnostics.verdict == "trust"
+
+
+@pytest.mark.parametrize("labels", [(["a", "b"], ["x", "y", "z"]), (None, None)])
+def test_other_programs_see_names_as_coordinates(tmp_path, rng, labels):
+    posterior = Posterior.from_exact(ExactLaw(rng.normal(size=(2, 3))), labels=labels)
+    posterior.save(tmp_path / "fit.nc")
+    with xr.open_dataset(tmp_path / "fit.nc", engine="h5netcdf") as dataset:
+        assert dataset["marginals"].dims == ("item", "label")
+        if labels[0] is None:
+            assert "item" not in dataset.coords
+            found = dataset["marginals"].isel(item=1, label=2)
+        else:
+            found = dataset["marginals"].sel(item="b", label="z")
+        assert found.item() == posterior.marginals[1, 2]
+    assert load(tmp_path / "fit.nc").labels == posterior.labels

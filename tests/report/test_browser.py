@@ -1,7 +1,12 @@
 """The report in a real browser: what is shown, and what keys and mouse do."""
 
-import numpy as np
+import csv
 
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from permvi.posterior import ExactLaw, Posterior
 from permvi.report.words import percent
 from tests.report import cases
 from tests.report.browsing import column, frames, pixels, tip
@@ -157,9 +162,11 @@ def test_cells_are_coloured_by_their_probability(show, rng):
     assert reds[0] > reds[-1] + 50
 
 
-def test_a_crowd_is_shown_by_its_least_certain(show, rng):
+def test_a_crowd_is_shown_whole_or_by_its_least_certain(show, rng):
     posterior = cases.crowd(rng, 900)
     page = show(posterior)
+    assert "Rows are items" in page.locator("#heatmap-note").inner_text()
+    page.locator("#rows").select_option("unsure")
     assert "The 120 least certain of 900 items" in page.locator("#heatmap-note").inner_text()
     page.fill("#search", "cell 89")
     frames(page)
@@ -198,3 +205,117 @@ def test_the_first_key_leads_past_everything(show, rng):
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('th').className") == "item"
+
+
+def test_a_permutation_of_two_thousand_can_be_seen(show, rng):
+    hidden = rng.permutation(2000)
+    posterior = Posterior.from_draws(hidden[None], shape=(2000, 2000), method="map")
+    page = show(posterior)
+    page.locator("#order").select_option("given")
+    covered = page.evaluate(
+        """() => {
+        const cells = document.getElementById("cells");
+        const { data } = cells.getContext("2d").getImageData(0, 0, cells.width, cells.height);
+        const [ground, dark] = [0xf1, 0x0b];
+        let sum = 0;
+        for (let k = 0; k < data.length; k += 4) {
+          if (data[k + 3] === 255) sum += Math.max(0, (ground - data[k]) / (ground - dark));
+        }
+        return sum;
+        }"""
+    )
+    # Each of 2,000 cells, a third of a pixel wide, covers four pixels, and few share some. Names
+    # of rows and columns count, too.
+    assert 7000 < covered < 10_000
+
+
+def test_the_level_of_sets_can_be_chosen(show, rng):
+    posterior = cases.crowd(rng, 12)
+    page = show(posterior)
+    page.locator(".items th.item button").click()
+    for level in (0.5, 0.7, 0.99):
+        page.evaluate(
+            "v => { const s = document.getElementById('level'); s.value = v; "
+            "s.dispatchEvent(new Event('input')); }",
+            100 * level,
+        )
+        frames(page)
+        assert page.locator("#level-shown").inner_text() == f"{100 * level:g}%"
+        wanted = [", ".join(item.credible_set) for item in posterior.item_summaries(level)]
+        assert column(page, "set") == wanted
+        assert page.locator(".items th.set").inner_text().startswith(f"{100 * level:g}% set")
+
+
+def test_the_table_from_the_side_of_labels(show, rng):
+    posterior = cases.partial(rng)
+    page = show(posterior)
+    page.locator("#side").select_option("labels")
+    page.locator(".items th.item button").click()
+    rows, cols = posterior.labels
+    table = np.vstack([posterior.marginals, posterior.p_unmatched_cols])
+    names = [*rows, "unused"]
+    assert column(page, "item") == list(cols)
+    assert column(page, "best") == [names[k] for k in table.argmax(axis=0)]
+    assert column(page, "probability") == [percent(p) for p in table.max(axis=0)]
+    assert column(page, "unmatched") == [percent(p) for p in posterior.p_unmatched_cols]
+    page.fill("#search", "number 3")
+    frames(page)
+    assert "of 6 labels" in page.locator("#found").inner_text()
+
+
+def test_one_to_one_answers_are_shown_where_they_differ(show):
+    equal = Posterior.from_exact(ExactLaw(np.zeros((3, 3))), labels=(["a", "b", "c"], list("ABC")))
+    page = show(equal)
+    page.locator(".items th.item button").click()
+    assert column(page, "best") == ["A", "A", "A"]
+    assert sorted(column(page, "choice")) == ["A", "B", "C"]
+    certain = Posterior.from_exact(ExactLaw(30 * np.eye(3)))
+    assert show(certain).locator(".items th.choice").count() == 0
+
+
+def test_tables_and_pictures_are_exported(show, rng, tmp_path):
+    posterior = cases.nasty(rng)
+    page = show(posterior)
+    page.locator(".items th.item button").click()
+    with page.expect_download() as waiting:
+        page.locator("#save-table").click()
+    waiting.value.save_as(tmp_path / "items.csv")
+    with (tmp_path / "items.csv").open(encoding="utf-8", newline="") as file:
+        found = {row["item"]: row for row in csv.DictReader(file)}
+    for item in posterior.item_summaries():
+        row = found[item.item]
+        assert row["best_label"] == item.best
+        assert float(row["probability"]) == pytest.approx(item.probability, abs=1e-6)
+        assert row["set_95"] == "; ".join(item.credible_set)
+    with page.expect_download() as waiting:
+        page.locator("#save-picture").click()
+    waiting.value.save_as(tmp_path / "cells.png")
+    picture = imread(tmp_path / "cells.png")
+    size = page.evaluate("(c => [c.height, c.width])(document.getElementById('cells'))")
+    assert list(picture.shape[:2]) == size
+    assert picture[..., :3].std() > 0.05
+
+
+def test_items_are_grouped_only_if_it_helps(show, rng):
+    alone = Posterior.from_draws(rng.permutation(6)[None], shape=(6, 6), method="map")
+    page = show(alone)
+    assert page.locator("#order").input_value() == "matched"
+    assert page.locator("#order option[value=grouped]").count() == 0
+    # Items 0 and 5, 1 and 4, 2 and 3 are confused.
+    swapped = np.array([[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]])
+    mixed = Posterior.from_draws(swapped, shape=(6, 6), method="map")
+    assert show(mixed).locator("#order").input_value() == "grouped"
+
+
+def test_logarithmic_colours_show_small_probabilities(show):
+    shares = np.array([0.999, 0.001])
+    perms = np.array([[0, 1, 2, 3], [1, 0, 2, 3]])
+    posterior = Posterior.from_draws(perms, np.log(shares), shape=(4, 4), method="importance")
+    page = show(posterior)
+    bounds = page.locator("#cells").bounding_box()
+    xs, ys = (np.linspace(0.05, 0.98, 60) * bounds[side] for side in ("width", "height"))
+    before = {tuple(colour) for colour in pixels(page, xs, ys).tolist()}
+    page.locator("#colours").select_option("log")
+    after = {tuple(colour) for colour in pixels(page, xs, ys).tolist()}
+    assert after - before
+    assert page.locator("#least").inner_text() == "0.01%"

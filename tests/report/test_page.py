@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -64,7 +65,10 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, rng, monkeypatch):
     posterior = cases.sites(rng)
     assert posterior.report(path, title="First") == path
     before = path.read_text(encoding="utf-8")
-    assert before == report.render(posterior, title="First")
+    # But for the time in its head.
+    assert re.sub(r"<span>\d+ \w+ \d{4}, \d\d:\d\d</span>", "", before) == report.render(
+        posterior, title="First"
+    )
 
     def fail(self, target):
         raise OSError("disk full")
@@ -167,3 +171,18 @@ def test_the_level_of_credible_sets_is_the_callers(rng):
     assert sizes == [len(chosen) for chosen in posterior.credible_sets(0.5)]
     with pytest.raises(ValueError, match="level must be in"):
         report.render(posterior, level=0)
+
+
+def test_the_head_tells_where_the_numbers_come_from(rng):
+    given = {"input": "data/<b>.csv", "command": "permvi match 'data/<b>.csv'"}
+    posterior = dataclasses.replace(cases.crowd(rng, 6), settings=given)
+    when = datetime(2026, 3, 5, 14, 7, tzinfo=UTC)
+    text = report.render(posterior, written=when)
+    (head,) = re.findall(r'<p class="source">(.*?)</p>', text)
+    shown = [re.sub(r"<[^>]+>", "", part) for part in re.findall(r"<span>(.*?)</span>", head)]
+    assert shown == [
+        "&lt;b&gt;.csv",
+        "5 March 2026, 14:07",
+        "method mcmc",
+        "permvi match &#x27;data/&lt;b&gt;.csv&#x27;",
+    ]

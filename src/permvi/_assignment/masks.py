@@ -86,6 +86,32 @@ def of_problem(batch: tuple[int, ...], index: int) -> str:
     return f" in problem {', '.join(str(k) for k in np.unravel_index(index, batch))} of the batch"
 
 
+def conflict(
+    rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return rows that have fewer columns together than there are rows, and these columns.
+
+    ``rows`` and ``cols``, (E,), are the allowed pairs. None if every row can have a column of its
+    own. By Hall's theorem one of the two is the case (Hall, *On representatives of subsets*, 1935).
+    The rows are those that alternating paths reach from a row without a partner.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_bipartite_matching
+
+    n, m = shape
+    allowed = csr_array((np.ones(len(rows), np.int8), (rows, cols)), shape=shape)
+    partner = np.asarray(maximum_bipartite_matching(allowed, perm_type="column"))
+    alone = np.flatnonzero(partner < 0)
+    if not alone.size:
+        return None
+    # Paths go from a row to any of its columns, and from a column to its partner.
+    matched = np.flatnonzero(partner >= 0)
+    ends = np.concatenate([cols + n, matched]), np.concatenate([rows, partner[matched] + n])
+    graph = csr_array((np.ones(len(ends[0])), (ends[1], ends[0])), shape=(n + m, n + m))
+    reached = breadth_first_order(graph, int(alone[0]), return_predecessors=False)
+    return np.sort(reached[reached < n]), np.sort(reached[reached >= n] - n)
+
+
 def components(mask: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """The rows and columns of each connected part of an (n, m) mask, by their first rows.
 

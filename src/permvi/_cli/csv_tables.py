@@ -33,6 +33,7 @@ class Table:
     values: np.ndarray  # (n, m), NaN for empty cells
     lines: tuple[int, ...]  # (n,) the line of the file on which each row starts
     fields: tuple[int, ...]  # (m,) the position of each column in the file, from 1
+    corner: str = ""  # the header of the column of names
 
     def place(self, row: int, col: int) -> str:
         """Describe where in the file a value is, for an error message."""
@@ -118,6 +119,7 @@ def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
         np.stack(values),
         tuple(line for line, _, _ in names),
         tuple(range(2, len(cols) + 2)),
+        header.cells[0],
     )
 
 

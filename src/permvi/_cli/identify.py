@@ -110,6 +110,8 @@ def identify(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write the table of neurons.")
     ] = None,
+    probabilities: options.Probabilities = None,
+    raw_csv: options.RawCsv = False,
     weights: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the weights of the dynamics: from,to,weight,sd."),
@@ -135,6 +137,7 @@ def identify(
     one_of("method", method, methods.NAMES)
     options.check_level(level)
     written = {"csv": csv_file, "weights": weights, "save": save, "plot": plot, "report": report}
+    written["probabilities"] = probabilities
     options.check_outputs(written)
     options.check_positive("--noise-sd", noise_sd)
     options.check_positive("--weight-sd", weight_sd)
@@ -172,7 +175,9 @@ def identify(
         if save is not None:
             posterior.save(save)
         if csv_file is not None:
-            identify_results.write_csv(csv_file, found, level)
+            identify_results.write_csv(csv_file, found, level, raw=raw_csv)
+        if probabilities is not None:
+            identify_results.write_probabilities(probabilities, found, raw=raw_csv)
         if weights is not None:
             identify_results.write_weights(weights, posterior, problem.model)
         if plot is not None:

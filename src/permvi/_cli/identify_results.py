@@ -137,10 +137,21 @@ def as_object(
     }
 
 
-def write_csv(path: Path, worms: Sequence[Worm], level: float) -> None:
+def write_csv(path: Path, worms: Sequence[Worm], level: float, *, raw: bool = False) -> None:
     """Write the neurons of all worms."""
     rows = [{"worm": worm.name, **row} for worm in worms for row in neurons_of(worm, level)]
-    results.write_csv(path, rows)
+    results.write_csv(path, rows, raw=raw)
+
+
+def write_probabilities(path: Path, worms: Sequence[Worm], *, raw: bool = False) -> None:
+    """Write the probabilities of all identities of all neurons."""
+    names = "neuron", "identity"
+    rows = [
+        {"worm": worm.name, **row}
+        for worm in worms
+        for row in results.probabilities_of(worm.posterior, wide=False, names=names)
+    ]
+    results.write_csv(path, rows, raw=raw)
 
 
 def write_weights(path: Path, posterior: Posterior, model: SharedDynamics) -> None:

@@ -9,6 +9,7 @@ import typer
 from permvi._checks import one_of
 from permvi._cli import options, results, terminal
 from permvi._cli.options import INFER, KINDS, NOISES
+from permvi._cli.outputs import Outputs
 from permvi.inference import registry as methods
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def match(
         ),
     ] = "scores",
     method: options.Method = methods.AUTO,
+    option: options.Settings = None,
     seed: options.Seed = 0,
     level: options.Level = 0.95,
     top: Annotated[
@@ -119,11 +121,15 @@ def match(
         ),
     ] = None,
     csv_file: options.CsvFile = None,
+    probabilities: options.Probabilities = None,
+    wide: options.Wide = False,
     raw_csv: options.RawCsv = False,
     save: options.Save = None,
     plot: options.Plot = None,
     report: options.Report = None,
     as_json: options.AsJson = False,
+    json_file: options.JsonFile = None,
+    everything: options.All = False,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -134,10 +140,20 @@ def match(
     """
     one_of("method", method, methods.NAMES)
     options.check_level(level)
-    written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
-    options.check_outputs(written)
+    of_method = options.settings_of(option)
+    written = {
+        "csv": csv_file,
+        "probabilities": probabilities,
+        "save": save,
+        "plot": plot,
+        "report": report,
+        "json": json_file,
+    }
+    asked = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
+    asked.check()
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
+        from permvi._cli import input_notes
         from permvi._cli.match_inputs import Files, Unpaired
 
         of_pairs = {"pairs": pairs or None, "kind": kind, "temperature": temperature}
@@ -150,19 +166,12 @@ def match(
             _refuse(of_pairs, "go with a table of pairs, got it with a file of LABELS")
             problem = _from_features(table, labels, files, unpaired, of_features)
         progress("computing", 0, 1)
-        asked = problem.settings | unpaired._asdict() | files.named()
-        posterior = results.fit(problem.model, method, seed, progress, asked)
+        settings = problem.settings | unpaired._asdict() | files.named()
+        posterior = results.fit(problem.model, method, seed, progress, settings, **of_method)
+        certain = input_notes.of_certainty(posterior, problem.values, kind, temperature)
         progress("writing", 0, 1)
-        results.write(posterior, level, written, raw_csv=raw_csv)
-    if problem.note and not quiet:
-        terminal.note(problem.note)
-    if as_json:
-        results.print_json(posterior, level=level, top=top)
-    elif not quiet:
-        results.show(posterior, level=level, top=top)
-    if strict:
-        found = posterior.diagnostics
-        results.exit_unless_trusted(found.verdict, found.reasons[0])
+        asked.write(asked.makers(posterior, level))
+    asked.finish(posterior, level=level, top=top, notes=[*problem.notes, *certain])
 
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:
@@ -172,17 +181,18 @@ def _refuse(given: Mapping[str, Any], why: str) -> None:
 
 
 class _Problem(NamedTuple):
-    """A model, the settings that it was built from, and a note for the user."""
+    """A model, the settings that it was built from, and notes on the input."""
 
     model: Any
     settings: dict[str, Any]
-    note: str | None = None
+    notes: list[str]
+    values: Any = None  # the numbers of a table of pairs
 
 
 def _from_pairs(
     path: Path, files: "Files", unpaired: "Unpaired", given: Mapping[str, Any]
 ) -> _Problem:
-    from permvi._cli import match_inputs
+    from permvi._cli import input_notes, match_inputs
     from permvi._cli.csv_tables import PairList, Table, read_list, read_table
 
     kind = given["kind"] or "scores"
@@ -198,19 +208,16 @@ def _from_pairs(
     else:
         table = read_table(path)
         model = match_inputs.model_of_pairs(table, files, unpaired, **numbers)
-    note = None
-    if kind == "probabilities" and match_inputs.look_like_distributions(table):
-        note = (
-            f"every row of {path} adds up to 1: if a row is a distribution over labels, use "
-            "--kind row-probabilities; this answer would be overconfident."
-        )
-    return _Problem(model, {"input": str(path), "kind": kind, "temperature": temperature}, note)
+    match_inputs.check_conflicts(path, model, unpaired)
+    notes = input_notes.of_table(table, given["kind"], given["temperature"], model.shape, unpaired)
+    settings = {"input": str(path), "kind": kind, "temperature": temperature}
+    return _Problem(model, settings, notes, table.values)
 
 
 def _from_features(
     items: Path, labels: Path, files: "Files", unpaired: "Unpaired", given: Mapping[str, Any]
 ) -> _Problem:
-    from permvi._cli import match_inputs
+    from permvi._cli import input_notes, match_inputs
     from permvi._cli.csv_tables import read_table
 
     if given["scale"] is None:
@@ -221,7 +228,9 @@ def _from_features(
     settings = {"scale": given["scale"], "noise": given["noise"] or NOISES[0]}
     if given["df"] is not None:
         settings["df"] = given["df"]
-    model = match_inputs.model_of_features(
-        read_table(items), read_table(labels), files, unpaired, **settings
-    )
-    return _Problem(model, {"input": str(items), "labels": str(labels), **settings})
+    tables = read_table(items), read_table(labels)
+    model = match_inputs.model_of_features(*tables, files, unpaired, **settings)
+    match_inputs.check_conflicts(items, model, unpaired)
+    notes = [note for table in tables for note in input_notes.of_names(table)]
+    notes += input_notes.of_sizes(items, model.shape, unpaired)
+    return _Problem(model, {"input": str(items), "labels": str(labels), **settings}, notes)

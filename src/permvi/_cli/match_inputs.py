@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from permvi._assignment import masks
 from permvi._checks import one_of
+from permvi._cli import results
 from permvi._cli.csv_tables import TRUTH, PairList, Table, read_pairs, read_table
 from permvi._cli.options import INFER, KINDS, NOISES, SCALED, number, numbers
 from permvi._csv import at, is_number
@@ -21,6 +23,8 @@ _EXPECTED = {
 }
 # Rounded probabilities of a row may add up to a little more than one.
 _ROUNDING = 0.05
+# The most items or labels that an error names.
+_MOST_NAMED = 5
 
 
 class Files(NamedTuple):
@@ -103,11 +107,6 @@ def model_of_features(
     return PointMatching(
         items.values, centers.values, **settings, labels=(items.rows, centers.rows), **found
     )
-
-
-def look_like_distributions(table: Table | PairList) -> bool:
-    """Return whether the rows of a table of probabilities all add up to one."""
-    return len(table.cols) > 1 and bool(np.all(np.abs(table.row_sums() - 1) < 1e-6))
 
 
 def _split(
@@ -340,3 +339,45 @@ def check_feasible(
             f"{path}: expected an allowed label for each item, or --unmatched, got none for "
             f"{rows[stuck[0]]!r:.60}."
         )
+
+
+def check_conflicts(path: Path, model: Any, unpaired: Unpaired) -> None:
+    """Raise ``ValueError`` if some items have too few labels together, or labels too few items."""
+    listed = hasattr(model, "pair_weights")
+    if unpaired.unmatched is not None or not (listed or model.mask is not None):
+        return
+    rows, cols = _possible_pairs(model)
+    n, m = model.shape
+    sides = [("items", "labels"), ("labels", "items")]
+    names = list(model.labels)
+    # The smaller side has to be matched.
+    if n > m:
+        rows, cols, sides, names, n, m = cols, rows, sides[::-1], names[::-1], m, n
+    found = masks.conflict(rows, cols, (n, m))
+    if found is None:
+        return
+    (one, other), (many, few) = sides[0], found
+    named = [
+        results.short([repr(side[k]) for k in places.tolist()], _MOST_NAMED)
+        for side, places in zip(names, found, strict=True)
+    ]
+    compete = f"the {one} {named[0]}" if len(many) > 1 else f"{one[:-1]} {named[0]}"
+    which = f"only {named[1]} for {compete}" if few.size else f"none for {compete}"
+    raise ValueError(
+        f"{path}: expected enough allowed {other} for {len(many):,} {one} together, got {which}; "
+        "--unmatched VALUE lets items stay unmatched."
+    )
+
+
+def _possible_pairs(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and columns of pairs that the mask, or the list, and known pairs allow."""
+    if hasattr(model, "pair_weights"):
+        rows, cols = np.asarray(model.rows), np.asarray(model.cols)
+    else:
+        rows, cols = np.nonzero(model.mask)
+    if model.known is None:
+        return rows, cols
+    known = np.asarray(model.known)
+    taken = np.isin(cols, known[known >= 0])
+    kept = np.where(known[rows] >= 0, known[rows] == cols, ~taken)
+    return rows[kept], cols[kept]

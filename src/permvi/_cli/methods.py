@@ -3,12 +3,16 @@
 import dataclasses
 import json
 import sys
+import textwrap
 from typing import Annotated
 
 import typer
 
 from permvi._cli import terminal
 from permvi.inference import registry
+
+# Narrower than most terminals.
+_WIDTH = 79
 
 
 def methods(
@@ -22,18 +26,24 @@ def methods(
     if as_json:
         sys.stdout.write(json.dumps([dataclasses.asdict(info) for info in found], indent=2) + "\n")
         return
-    terminal.table(
-        "Methods; auto computes exactly where that is affordable",
-        ["method", "needs", "gives", "masks", "unmatched", "cost"],
-        [
-            [
-                info.name,
-                info.needs,
-                info.gives,
-                "yes" if info.masks else "no",
-                "yes" if info.partial else "no",
-                info.cost,
-            ]
-            for info in found
-        ],
-    )
+    terminal.lines(["Methods of inference; auto computes exactly where that is affordable.", ""])
+    for info in found:
+        supports = [
+            word
+            for word, given in (("forbidden pairs", info.masks), ("unmatched items", info.partial))
+            if given
+        ]
+        facts = {
+            "needs": info.needs,
+            "gives": info.gives,
+            "takes": " and ".join(supports) or "complete matchings without forbidden pairs only",
+            "cost": info.cost,
+        }
+        terminal.lines([info.name])
+        for name, text in facts.items():
+            first = f"  {name:<6} "
+            terminal.lines(
+                textwrap.wrap(
+                    text, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first)
+                )
+            )

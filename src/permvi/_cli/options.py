@@ -1,11 +1,13 @@
 """Options that commands share, their values and checks; loads no heavy library, so help is fast."""
 
-from collections.abc import Callable, Collection, Mapping
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from permvi._files import STANDARD
 from permvi.inference import registry as methods
 
 # The meaning of the numbers in a table of pairs: name -> the weight of a pair in a matching.
@@ -24,7 +26,21 @@ INFER = "infer"
 # The name of the built-in connectome.
 CELEGANS = "celegans"
 
-_FIGURES = (".png", ".pdf", ".svg")
+# The endings of files, by what is written.
+_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".xlsx")
+ENDINGS = {
+    "csv": _TABLES,
+    "probabilities": _TABLES,
+    "links": _TABLES,
+    "weights": _TABLES,
+    "json": (".json",),
+    "report": (".html", ".htm"),
+    "out": (".html", ".htm"),
+    "plot": (".png", ".pdf", ".svg"),
+    "save": (".nc",),
+}
+# What goes to standard output as text if the file is "-".
+_PRINTED = ("csv", "probabilities", "links", "weights", "json", "report", "out")
 
 
 def starting(names: Collection[str]) -> Callable[[str], list[str]]:
@@ -42,7 +58,37 @@ Method = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same results.")]
 Level = Annotated[float, typer.Option(help="Probability of the credible sets.")]
 CsvFile = Annotated[
-    Path | None, typer.Option("--csv", metavar="FILE", help="Write the table of items.")
+    Path | None,
+    typer.Option(
+        "--csv",
+        metavar="FILE",
+        help="Write the table of items (csv, tsv, parquet or xlsx by its ending; - prints CSV).",
+    ),
+]
+Probabilities = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write all probabilities, in the formats of --csv: a row for each item and each label "
+        "that it may have.",
+    ),
+]
+Wide = Annotated[
+    bool,
+    typer.Option(
+        "--wide", help="--probabilities as a table: a row for each item, a column for each label."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="A setting of the method, such as num_steps=5000; may be given several times.",
+    ),
+]
+All = Annotated[
+    bool, typer.Option("--all", help="Print every row of long tables, not only 20 of them.")
 ]
 RawCsv = Annotated[
     bool,
@@ -56,8 +102,18 @@ Plot = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Plot the probabilities of all pairs (png, pdf, svg)."),
 ]
-Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Report = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write an HTML report (- prints it).")
+]
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON object instead of tables; --json=FILE writes it to a file."
+    ),
+]
+# `--json=FILE` is turned into this one, because a flag takes no value.
+JSON_FILE = "--json-file"
+JsonFile = Annotated[Path | None, typer.Option(JSON_FILE, metavar="FILE", hidden=True)]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit with status 3 if the verdict is 'do not trust'.")
 ]
@@ -71,17 +127,49 @@ def check_level(level: float) -> None:
 
 
 def check_outputs(files: Mapping[str, Path | None]) -> None:
-    """Raise ``ValueError`` before the computation if an output file could not be written after."""
+    """Raise ``ValueError`` before the computation if an output file could not be written after.
+
+    A file has to end in what it will hold. Text may go to standard output, which is ``-``.
+    """
+    printed = [option for option, path in files.items() if path == STANDARD]
     for option, path in files.items():
         if path is None:
+            continue
+        if path == STANDARD:
+            if option not in _PRINTED:
+                raise ValueError(f"--{option} must be a file, since it is not text, got '-'.")
             continue
         if path.is_dir():
             raise ValueError(f"--{option} must be a file, got the folder {str(path)!r}.")
         if not path.parent.is_dir():
             raise ValueError(f"--{option} must lie in an existing folder, got {str(path)!r}.")
-    plot = files.get("plot")
-    if plot is not None and plot.suffix not in _FIGURES:
-        raise ValueError(f"--plot must end in {', '.join(_FIGURES)}, got {str(plot)!r}.")
+        check_ending(option, path)
+    if len(printed) > 1:
+        listed = " and ".join(f"--{option}" for option in printed)
+        raise ValueError(f"one output at most must be '-', got {listed}.")
+
+
+def check_ending(option: str, path: Path) -> None:
+    """Raise ``ValueError`` if a file does not end in what the option writes."""
+    endings = ENDINGS[option]
+    if not path.name.lower().endswith(endings):
+        raise ValueError(f"--{option} must end in {', '.join(endings)}, got {str(path)!r}.")
+
+
+def settings_of(given: Sequence[str] | None) -> dict[str, Any]:
+    """Parse settings NAME=VALUE; values are JSON (numbers, true, false, null, lists) or text."""
+    found: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name.isidentifier() and equals and value):
+            raise ValueError(f"--option must be NAME=VALUE, got {text!r}.")
+        if name in found:
+            raise ValueError(f"--option must give {name} once, got it again.")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
 
 
 def number(option: str, text: str, otherwise: str = "") -> float:

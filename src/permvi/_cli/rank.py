@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import options, results, terminal
+from permvi._cli import commands, options, results, terminal
+from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
     from permvi._rank import RankedItem, Ranking
+    from permvi.inference.rankings.groups import Groups
 
 _KINDS = "mallows, generalised_mallows, footrule, spearman, cayley, plackett_luce or davidson"
 
@@ -66,6 +68,21 @@ def rank(
         float, typer.Option(help="Probability of the credible intervals of ranks.")
     ] = 0.95,
     csv_file: options.CsvFile = None,
+    probabilities: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the probability of each rank of each item, in the formats of --csv.",
+        ),
+    ] = None,
+    wide: Annotated[
+        bool,
+        typer.Option(
+            "--wide",
+            help="--probabilities as a table: a row for each item, a column for each rank.",
+        ),
+    ] = False,
+    raw_csv: options.RawCsv = False,
     save: options.Save = None,
     plot: Annotated[
         Path | None,
@@ -73,6 +90,8 @@ def rank(
     ] = None,
     report: options.Report = None,
     as_json: options.AsJson = False,
+    json_file: options.JsonFile = None,
+    everything: options.All = False,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -85,39 +104,52 @@ def rank(
     if groups is not None and groups != "auto" and not groups.isdecimal():
         raise ValueError(f"--groups must be a whole number or auto, got {groups!r}.")
     num_groups = int(groups) if groups is not None and groups.isdecimal() else groups
-    written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
-    options.check_outputs(written)
+    written = {
+        "csv": csv_file,
+        "probabilities": probabilities,
+        "save": save,
+        "plot": plot,
+        "report": report,
+        "json": json_file,
+    }
+    outputs = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
+    outputs.check()
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
         import permvi as pv
+        from permvi._cli import input_notes
 
         data = pv.models.Rankings.read(
             rankings, "ranks" if ranks else format, "below" if others_below else "absent"
         )
-        asked = {"input": str(rankings), "note": data.note}
+        notes = input_notes.of_rankings(rankings.name, data.note, given=ranks or format != "auto")
+        asked = {"input": str(rankings), "note": data.note, "command": commands.as_typed()}
         found = pv.rank(
             data, model, robust=robust, groups=num_groups, method=method, seed=seed,
             settings=asked, progress=progress,
         )  # fmt: skip
         items = found.table(level)
         progress("writing", 0, 1)
-        if save is not None:
-            found.posterior.save(save)
-        if csv_file is not None:
-            results.write_csv(csv_file, [item._asdict() for item in items])
-        if plot is not None:
-            results.save_figure(found.plot(level).figure, plot)
-        if report is not None:
-            found.report(report, level)
-    if not quiet:
-        terminal.note(f"{rankings.name}: {data.note}.")
-    if as_json:
-        results.print_object(as_object(found, items, level))
-    elif not quiet:
-        show(found, items, level)
-    if strict:
-        diagnostics = found.posterior.diagnostics
-        results.exit_unless_trusted(diagnostics.verdict, diagnostics.reasons[0])
+        outputs.write(
+            {
+                "save": found.posterior.save,
+                "csv": outputs.table(lambda: [item._asdict() for item in items]),
+                "probabilities": outputs.table(
+                    lambda: results.probabilities_of(
+                        found.shown, wide=outputs.wide, names=("item", "rank")
+                    )
+                ),
+                "plot": lambda path: results.save_figure(found.plot(level).figure, path),
+                "report": lambda path: found.report(path, level),
+            }
+        )
+    outputs.note(notes)
+    outputs.show(
+        lambda: {**as_object(found, items, level), "notes": notes},
+        lambda: show(found, items, level, everything=everything),
+    )
+    diagnostics = found.posterior.diagnostics
+    outputs.judge(diagnostics.verdict, diagnostics.reasons[0])
 
 
 def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> Mapping[str, Any]:
@@ -140,14 +172,12 @@ def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> 
             "proven": best.proven,
             "num_optimal": best.num_optimal,
         },
-        **({} if found.groups is None else {"groups": _groups_as_object(found)}),
+        **({} if found.groups is None else {"groups": _groups_as_object(found, found.groups)}),
         **results.record_of(found.posterior, level),
     }
 
 
-def _groups_as_object(found: "Ranking") -> Mapping[str, Any]:
-    parts = found.groups
-    assert parts is not None  # noqa: S101
+def _groups_as_object(found: "Ranking", parts: "Groups") -> Mapping[str, Any]:
     return {
         "log_evidence": parts.log_evidence,
         "log_evidence_se": parts.log_evidence_se,
@@ -167,8 +197,12 @@ def _groups_as_object(found: "Ranking") -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def show(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> None:
-    """Print the items in their order, the models compared, and the verdicts."""
+def show(
+    found: "Ranking", items: "Sequence[RankedItem]", level: float, *, everything: bool = False
+) -> None:
+    """Print the first items in their order, the models compared, and the verdicts."""
+    total = len(items)
+    items = items if everything else items[: results.MAX_ROWS]
     with_worth = items[0].log_worth is not None
     terminal.table(
         "In which order?",
@@ -191,6 +225,10 @@ def show(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> None:
         ],
         fold=False,
     )
+    if len(items) < total:
+        terminal.lines(
+            [f"These are the first {len(items)} of {total:,} items (--all shows the others)."]
+        )
     if len(found.compared) > 1:
         terminal.table(
             "Which model?",
@@ -202,16 +240,14 @@ def show(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> None:
             fold=False,
         )
     if found.groups is not None:
-        _show_groups(found)
+        _show_groups(found, found.groups)
     facts = results.facts_of(found.posterior)
     terminal.lines([f"p is {found.shown_as}; whole order: p = {found.p_order:.2g}", *facts])
     terminal.lines([f"Kemeny order: {found.kemeny_in_words}"])
 
 
-def _show_groups(found: "Ranking") -> None:
+def _show_groups(found: "Ranking", parts: "Groups") -> None:
     """Print the groups of voters, and how many there are."""
-    parts = found.groups
-    assert parts is not None  # noqa: S101
     if found.compared_groups:
         terminal.table(
             "How many groups of voters?",

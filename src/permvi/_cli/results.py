@@ -1,11 +1,8 @@
 """Posteriors in the commands: fitted, then written as JSON, CSV, figures, reports and tables."""
 
-import csv
 import dataclasses
-import io
 import json
 import platform
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -14,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from permvi._cli import terminal
-from permvi._files import write_text
+from permvi._cli import advice, commands, terminal
+from permvi._cli.tables import UNMATCHED
+from permvi._cli.tables import part_of as part_of
+from permvi._cli.tables import save_figure as save_figure
+from permvi._cli.tables import write_csv as write_csv
+from permvi._files import STANDARD, write_text
 
 if TYPE_CHECKING:
     from permvi.inference.method import Progress
     from permvi.posterior import Posterior
 
-UNMATCHED = "unmatched"
 NOT_TRUSTED = 3
 
 # Laws that know the k most probable matchings exactly.
@@ -30,14 +30,11 @@ _LIBRARIES = ("permvi", "jax", "numpyro", "numpy", "scipy")
 # Longer lists are cut in tables, but not in files.
 _MAX_IN_SET = 6
 _MAX_PAIRS = 8
-# If there are more items than the first number, only the least certain are shown, this many.
-MAX_ROWS = 1000
-SHOWN_OF_MANY = 100
+# Of more rows than this, only so many are printed.
+MAX_ROWS = 20
 # The number of matchings that are listed by default. There are none for problems above a size where
 # each matching has a negligible probability and finding it takes minutes.
 _TOP = 3
-# How spreadsheets recognise a formula, after white space; the last four are full-width.
-_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _MAX_SIZE_OF_TOP = 500
 
 
@@ -60,7 +57,8 @@ def fit(
         warnings.simplefilter("ignore", pv.FitWarning)
         posterior = pv.fit(model, method=method, seed=seed, progress=progress, **options)
     posterior.check(model, seed)
-    given = {name: value for name, value in settings.items() if value is not None}
+    asked = {**settings, "command": commands.as_typed()}
+    given = {name: value for name, value in asked.items() if value is not None}
     return dataclasses.replace(posterior, settings={**posterior.settings, **given})
 
 
@@ -69,60 +67,6 @@ def exit_unless_trusted(verdict: str, reason: str) -> None:
     if verdict == "do not trust":
         terminal.note(f"verdict 'do not trust': {reason}.")
         raise typer.Exit(NOT_TRUSTED)
-
-
-def write(
-    posterior: "Posterior",
-    level: float,
-    files: Mapping[str, Path | None],
-    *,
-    raw_csv: bool = False,
-) -> None:
-    """Write the files that were asked for; each is complete or missing."""
-    if files["save"] is not None:
-        posterior.save(files["save"])
-    if files["csv"] is not None:
-        write_csv(files["csv"], items_of(posterior, level), raw=raw_csv)
-    if files["plot"] is not None:
-        save_figure(posterior.plot().figure, files["plot"])
-    if files["report"] is not None:
-        posterior.report(files["report"])
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, raw: bool = False) -> None:
-    """Write rows with the same keys; an empty cell in place of a label means "unmatched".
-
-    Text that a spreadsheet would run as a formula gets an apostrophe in front, unless ``raw``.
-    """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    for row in (rows[0], *(row.values() for row in rows)):
-        cells = ["; ".join(map(_name, one)) if isinstance(one, list) else one for one in row]
-        writer.writerow(cells if raw else [_inert(cell) for cell in cells])
-    write_text(path, file.getvalue())
-
-
-def _inert(cell: Any) -> Any:
-    """Return a cell that a spreadsheet shows and does not run; numbers are harmless."""
-    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA_SIGNS):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
-
-
-def save_figure(figure: Any, path: Path) -> None:
-    """Save a figure in the format of the file's ending."""
-    from permvi import _figures
-
-    _figures.save(figure, path.parent, path.stem, [path.suffix.lstrip(".")])
-
-
-def part_of(path: Path, part: str | None) -> Path:
-    """Return the name of one of several files: ``fit-PART.html`` for ``fit.html``."""
-    return path if part is None else path.with_stem(f"{path.stem}-{part}")
 
 
 def names_of(posterior: "Posterior") -> tuple[Sequence[str], Sequence[str]]:
@@ -147,18 +91,65 @@ def items_of(posterior: "Posterior", level: float) -> list[dict[str, Any]]:
     def label(column: Any) -> str | None:
         return None if column < 0 else cols[column]
 
+    one_to_one = posterior.expected_loss("hamming").perm.tolist()
     return [
         {
             "item": rows[item.row],
             "best": label(item.best),
             "probability": item.probability,
+            "one_to_one": label(one_to_one[item.row]),
             "runner_up": label(item.runner_up),
             "runner_up_probability": item.runner_up_probability,
             "p_unmatched": item.p_unmatched,
             "credible_set": [label(column) for column in item.credible_set],
+            "set_size": len(item.credible_set),
             "entropy": item.entropy,
         }
         for item in by_number.item_summaries(level)
+    ]
+
+
+def probabilities_of(
+    posterior: "Posterior", *, wide: bool, names: tuple[str, str] = ("item", "label")
+) -> list[dict[str, Any]]:
+    """Return all probabilities of one permutation as rows of a table.
+
+    Long: a row for each item and each label of positive probability, the most probable first; no
+    label means "unmatched". Wide: a row for each item, a column for each label, and one for
+    "unmatched" if items may stay so. ``names`` are those of the columns of items and labels.
+    """
+    from scipy.sparse import issparse
+
+    from permvi.posterior.items import ranked
+    from permvi.posterior.marginals import Marginals
+
+    rows, cols = names_of(posterior)
+    table, alone = posterior.marginals, posterior.p_unmatched_rows
+    if not wide:
+        found = ranked(Marginals(table, alone, posterior.p_unmatched_cols))
+        labels: list[str | None] = [*cols, None]
+        entries = zip(found.rows.tolist(), found.states.tolist(), found.probs.tolist(), strict=True)
+        return [
+            {names[0]: rows[row], names[1]: labels[state], "probability": p}
+            for row, state, p in entries
+        ]
+    if issparse(table):
+        raise ValueError(
+            f"--wide must go with at most 25 million pairs, got {len(rows):,} by {len(cols):,}."
+        )
+    first, last = names[0], UNMATCHED
+    # Labels may be called anything.
+    while first in cols:
+        first += "_"
+    while last in (first, *cols):
+        last += "_"
+    return [
+        {
+            first: row,
+            **dict(zip(cols, p.tolist(), strict=True)),
+            **({last: q} if alone.any() else {}),
+        }
+        for row, p, q in zip(rows, table, alone.tolist(), strict=True)
     ]
 
 
@@ -207,7 +198,7 @@ def verdict_of(posterior: "Posterior") -> dict[str, Any]:
     return {
         "method": posterior.method,
         "verdict": found.verdict,
-        "reasons": list(found.reasons),
+        "reasons": [advice.in_commands(reason, posterior) for reason in found.reasons],
         "model": None if of_model is None else dataclasses.asdict(of_model),
         "log_evidence": posterior.log_evidence,
         "log_evidence_kind": posterior.log_evidence_kind,
@@ -231,36 +222,52 @@ def versions() -> dict[str, str]:
     }
 
 
-def print_json(posterior: "Posterior", *, level: float, top: int | None) -> None:
-    """Print `as_object` as JSON."""
-    print_object(as_object(posterior, level=level, top=top))
-
-
 def print_object(found: Mapping[str, Any]) -> None:
     """Print an object as JSON."""
-    sys.stdout.write(json.dumps(found, allow_nan=False, ensure_ascii=False, indent=2) + "\n")
+    write_object(STANDARD, found)
 
 
-def show(posterior: "Posterior", *, level: float, top: int | None) -> None:
+def write_object(path: Path, found: Mapping[str, Any]) -> None:
+    """Write an object as JSON."""
+    write_text(path, json.dumps(found, allow_nan=False, ensure_ascii=False, indent=2) + "\n")
+
+
+def show(
+    posterior: "Posterior", *, level: float, top: int | None, everything: bool = False
+) -> None:
     """Print the items, the most probable matchings and the verdict."""
     items = items_of(posterior, level)
     partial = any(item["p_unmatched"] > 0 for item in items)
-    title = "Which label is it?"
-    if len(items) > MAX_ROWS:
-        title = (
-            f"{title} The {SHOWN_OF_MANY} least certain of {len(items):,} items; --csv and --json "
-            "have all of them"
-        )
-        items = sorted(items, key=lambda item: -item["entropy"])[:SHOWN_OF_MANY]
+    # If it is the best label of every item, a column would say nothing.
+    differs = any(item["one_to_one"] != item["best"] for item in items)
+    shown = items
+    if len(items) > MAX_ROWS and not everything:
+        shown = sorted(items, key=lambda item: -item["entropy"])[:MAX_ROWS]
     terminal.table(
-        title,
-        ["item", "best label", *label_columns(level), *[">unmatched"] * partial],
+        "Which label is it?",
+        ["item", "best label", ">p", *["one-to-one"] * differs, *label_columns(level)[1:]]
+        + [">unmatched"] * partial,
         [
-            [item["item"], *label_cells(item), *[f"{item['p_unmatched']:.3f}"] * partial]
-            for item in items
+            [
+                item["item"],
+                *(cells := label_cells(item))[:2],
+                *[_name(item["one_to_one"])] * differs,
+                *cells[2:],
+                *[f"{item['p_unmatched']:.3f}"] * partial,
+            ]
+            for item in shown
         ],
         fold=False,
     )
+    if len(shown) < len(items):
+        listed = {item["item"] for item in shown}
+        left = min(item["probability"] for item in items if item["item"] not in listed)
+        terminal.lines(
+            [
+                f"These are the {len(shown)} least certain of {len(items):,} items. The best label "
+                f"of the others has p = {left:.3f} or more (--all shows them, --csv has all)."
+            ]
+        )
     matchings = top_of(posterior, top)
     if matchings:
         how = "" if posterior.law.kind in _EXACT_LAWS else ", by its draws"
@@ -300,7 +307,8 @@ def label_cells(item: Mapping[str, Any]) -> list[str]:
 def facts_of(posterior: "Posterior") -> list[str]:
     """Return lines with the verdicts, the method, the log evidence and scalar latents."""
     found = posterior.diagnostics
-    facts = [f"verdict: {found.verdict} ({'; '.join(found.reasons)})"]
+    reasons = [advice.in_commands(reason, posterior) for reason in found.reasons]
+    facts = [f"verdict: {found.verdict} ({'; '.join(reasons)})"]
     if posterior.model_check is not None:
         facts.append(f"model: {posterior.model_check}")
     evidence = ""

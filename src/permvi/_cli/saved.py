@@ -1,4 +1,4 @@
-"""``permvi report`` and ``permvi ask``: a page about a saved posterior, and answers from it."""
+"""``permvi report``, ``compare`` and ``ask``: saved posteriors as pages and as answers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,22 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import results, terminal
+from permvi._cli import options, results, terminal
+from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
     from permvi.posterior import Posterior
+    from permvi.report.comparison import Comparison
+
+
+_Fit = Annotated[
+    Path, typer.Argument(metavar="FIT", help="Posterior saved by --save or posterior.save.")
+]
 
 
 def report(
-    fit: Annotated[
-        Path, typer.Argument(metavar="FIT", help="Posterior saved by --save or posterior.save.")
-    ],
+    fit: _Fit,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The report.", show_default="FIT with the ending .html"),
     ] = None,
     level: Annotated[
-        float, typer.Option(help="With --json: probability of the credible sets.")
+        float, typer.Option(help="With --json and --csv: probability of the credible sets.")
     ] = 0.95,
     top: Annotated[
         int | None,
@@ -32,30 +37,113 @@ def report(
         ),
     ] = None,
     *,
+    csv_file: options.CsvFile = None,
+    probabilities: options.Probabilities = None,
+    wide: options.Wide = False,
+    raw_csv: options.RawCsv = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Also print the JSON object of permvi match --json.")
     ] = False,
+    json_file: options.JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the path.")] = False,
 ) -> None:
     """Write an HTML report of a saved posterior, one file that needs no network."""
+    options.check_level(level)
+    path = fit.with_suffix(".html") if out is None else out
+    files = {"csv": csv_file, "probabilities": probabilities, "out": path, "json": json_file}
+    asked = Outputs(files, as_json, raw_csv, wide, quiet)
+    asked.check()
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
         from permvi.posterior import load
 
         posterior = load(fit)
         progress("writing", 0, 1)
-        path = fit.with_suffix(".html") if out is None else out
-        posterior.report(path)
-    if as_json:
-        results.print_json(posterior, level=level, top=top)
-    elif not quiet:
-        terminal.paths([path])
+        makers = asked.makers(posterior, level)
+        asked.write({**makers, "out": makers["report"]})
+    asked.show(
+        lambda: results.as_object(posterior, level=level, top=top), lambda: terminal.paths([path])
+    )
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="Posterior saved by --save.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same items.")],
+    *,
+    csv_file: options.CsvFile = None,
+    raw_csv: options.RawCsv = False,
+    report: options.Report = None,
+    as_json: options.AsJson = False,
+    json_file: options.JsonFile = None,
+    everything: options.All = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show where two saved posteriors of the same items and labels differ.
+
+    An item's difference is the total variation distance: the probability that one posterior has on
+    other labels than the other.
+    """
+    files = {"csv": csv_file, "report": report, "json": json_file}
+    asked = Outputs(files, as_json, raw_csv, quiet=quiet, everything=everything)
+    asked.check()
+    from permvi.posterior import load
+    from permvi.report import comparison
+
+    names = [path.name for path in (first, second)]
+    found = comparison.compare(load(first), load(second), names)
+    rows = [row._asdict() for row in found.rows]
+    asked.write(
+        {
+            "csv": asked.table(lambda: rows),
+            "report": lambda path: comparison.write(found, path),
+        }
+    )
+    asked.show(
+        lambda: {
+            "posteriors": [
+                {"file": name, **results.verdict_of(one)}
+                for name, one in zip(names, found.posteriors, strict=True)
+            ],
+            "mean_difference": found.mean_difference,
+            "items": rows,
+        },
+        lambda: _show_comparison(found, everything=everything),
+    )
+
+
+def _show_comparison(found: "Comparison", *, everything: bool) -> None:
+    shown = found.rows if everything else found.rows[: results.MAX_ROWS]
+    a, b = found.names
+    terminal.table(
+        f"{a} and {b}: where they differ most",
+        ["item", "best in A", ">p", "best in B", ">p", ">difference"],
+        [
+            [
+                row.item,
+                row.best_a or results.UNMATCHED,
+                f"{row.probability_a:.3f}",
+                row.best_b or results.UNMATCHED,
+                f"{row.probability_b:.3f}",
+                f"{row.difference:.3f}",
+            ]
+            for row in shown
+        ],
+        fold=False,
+    )
+    if len(shown) < len(found.rows):
+        terminal.lines(
+            [
+                f"The other {len(found.rows) - len(shown):,} items differ by "
+                f"{found.rows[len(shown)].difference:.3f} at most (--all shows them)."
+            ]
+        )
+    terminal.lines([found.summary])
+    for name, one in zip("AB", found.posteriors, strict=True):
+        terminal.lines(f"{name}: {fact}" for fact in results.facts_of(one))
 
 
 def ask(
-    fit: Annotated[
-        Path, typer.Argument(metavar="FIT", help="Posterior saved by --save or posterior.save.")
-    ],
+    fit: _Fit,
     statements: Annotated[
         list[str],
         typer.Argument(

@@ -176,6 +176,8 @@ def bench(
 
     The ratio says how much better permvi is than its reference: larger is better.
     """
+    if json_file is not None:
+        options.check_ending("json", json_file)
     benchmarks = load_benchmarks()
     with terminal.progress(quiet=quiet) as progress:
         rows = benchmarks.run(only=only, quick=quick, report=progress)

@@ -1,21 +1,21 @@
 """``permvi track``: which points are the same particle, from a file."""
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from permvi._checks import one_of
-from permvi._cli import options, results, terminal
+from permvi._cli import commands, options, results, terminal
+from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
     from permvi.posterior.tracks import TrackPosterior
 
 _MOTIONS = ("auto", "walk", "velocity")
 _LAYOUTS = ("permvi", "trackpy", "trackmate", "napari")
-# Limits of the tables that are printed.
-_MAX_LINKS = 20
-_MAX_TRACKS = 40
+# The most points of a track that are printed.
 _MAX_POINTS = 8
 # Links above this probability are not listed as uncertain.
 _CERTAIN = 0.9995
@@ -80,7 +80,12 @@ def track(
     seed: options.Seed = 0,
     csv_file: Annotated[
         Path | None,
-        typer.Option("--csv", metavar="FILE", help="Write the points with their tracks."),
+        typer.Option(
+            "--csv",
+            metavar="FILE",
+            help="Write the points with their tracks (csv, tsv, parquet or xlsx by its ending; - "
+            "prints CSV).",
+        ),
     ] = None,
     layout: Annotated[
         str,
@@ -93,11 +98,22 @@ def track(
         Path | None,
         typer.Option(metavar="FILE", help="Write all links of probability 0.001 or more as CSV."),
     ] = None,
+    probabilities: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what each point may be, in the formats of --csv: a point before it, new or "
+            "false, with probabilities.",
+        ),
+    ] = None,
+    raw_csv: options.RawCsv = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Plot the tracks (png, pdf, svg).")
     ] = None,
     report: options.Report = None,
     as_json: options.AsJson = False,
+    json_file: options.JsonFile = None,
+    everything: options.All = False,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -108,18 +124,27 @@ def track(
     """
     one_of("--motion", motion, _MOTIONS)
     one_of("--layout", layout, _LAYOUTS)
-    options.check_outputs({"csv": csv_file, "links": links, "plot": plot, "report": report})
+    files = {
+        "csv": csv_file,
+        "links": links,
+        "probabilities": probabilities,
+        "plot": plot,
+        "report": report,
+        "json": json_file,
+    }
+    outputs = Outputs(files, as_json, raw_csv, quiet=quiet, everything=everything, strict=strict)
+    outputs.check()
     steps = None if sd == options.INFER else options.numbers("--sd", sd, " or infer")
     options.check_positive("--sd", *(steps or ()))
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
-        from permvi._cli import track_files
+        from permvi._cli import input_notes, track_files
         from permvi.inference.tracks import track as follow
+        from permvi.report.tracks import draw
 
         axes = None if coords is None else [name.strip() for name in coords.split(",")]
         scene, notes = track_files.read_scene(points, frame_col, axes)
-        if notes and not quiet:
-            terminal.note(f"{points}: {'; '.join(notes)}.")
+        outputs.note(input_notes.of_scene(points, scene.axes, notes))
         if steps is not None and len(steps) not in (1, len(scene.axes)):
             raise ValueError(
                 f"--sd must be one number or one for each of {len(scene.axes)} coordinates, got "
@@ -139,26 +164,23 @@ def track(
             seed=seed,
             progress=progress,
         )
+        asked = {"input": str(points), "command": commands.as_typed()}
+        found = dataclasses.replace(found, settings={**found.settings, **asked})
         progress("writing", 0, 1)
-        if csv_file is not None:
-            results.write_csv(csv_file, track_files.laid_out(found, layout))
-        if links is not None:
-            results.write_csv(links, track_files.link_rows(found))
-        if plot is not None:
-            from permvi.report.tracks import draw
-
-            results.save_figure(draw(found), plot)
-        if report is not None:
-            found.report(report, title=f"Tracks of {points.name}")
-    if as_json:
-        results.print_object(_object(found, str(points), notes))
-    elif not quiet:
-        _show(found)
-    if strict:
-        results.exit_unless_trusted(found.verdict, found.reason)
+        outputs.write(
+            {
+                "csv": outputs.table(lambda: track_files.laid_out(found, layout)),
+                "links": outputs.table(lambda: track_files.link_rows(found)),
+                "probabilities": outputs.table(lambda: track_files.origin_rows(found)),
+                "plot": lambda path: results.save_figure(draw(found), path),
+                "report": lambda path: found.report(path, title=f"Tracks of {points.name}"),
+            }
+        )
+    outputs.show(lambda: _object(found, notes), lambda: _show(found, everything))
+    outputs.judge(found.verdict, found.reason)
 
 
-def _object(found: "TrackPosterior", path: str, notes: list[str]) -> dict[str, Any]:
+def _object(found: "TrackPosterior", notes: list[str]) -> dict[str, Any]:
     """All results for JSON."""
     scene = found.scene
     return {
@@ -183,23 +205,24 @@ def _object(found: "TrackPosterior", path: str, notes: list[str]) -> dict[str, A
             for track in found.tracks
         ],
         "points": found.rows(),
-        "settings": {"input": path, **found.settings},
+        "settings": dict(found.settings),
         "notes": notes,
         "seconds": found.seconds,
         "versions": results.versions(),
     }
 
 
-def _show(found: "TrackPosterior") -> None:
+def _show(found: "TrackPosterior", everything: bool) -> None:  # noqa: FBT001 (a private helper)
     """Print the tracks, the least certain links, the parameters and the verdict."""
     scene = found.scene
     starts = scene.starts
     tracks = sorted(found.tracks, key=lambda track: track.probability)
     title = "Tracks; p is the probability that all of its links are right"
-    if len(tracks) > _MAX_TRACKS:
+    most = len(tracks) if everything else results.MAX_ROWS
+    if len(tracks) > most:
         title = (
-            f"The {_MAX_TRACKS} least certain of {len(tracks):,} tracks (--csv, --json and "
-            "--report have all); p is the probability that all of its links are right"
+            f"The {most} least certain of {len(tracks):,} tracks (--all shows the others); p is "
+            "the probability that all of its links are right"
         )
     else:
         tracks = list(found.tracks)
@@ -214,7 +237,7 @@ def _show(found: "TrackPosterior") -> None:
                 f"{track.probability:.3f}",
                 results.short([scene.ids[starts[t] + row] for t, row in track.points], _MAX_POINTS),
             ]
-            for track in tracks[:_MAX_TRACKS]
+            for track in tracks[:most]
         ],
         fold=False,
     )
@@ -235,7 +258,7 @@ def _show(found: "TrackPosterior") -> None:
                     f"{row['p_new']:.3f}",
                     f"{row['p_false']:.3f}",
                 ]
-                for row in doubtful[:_MAX_LINKS]
+                for row in doubtful[: results.MAX_ROWS]
             ],
             fold=False,
         )

@@ -1,7 +1,7 @@
 """Read the points of frames from a CSV file, and write them with their tracks."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,3 +171,32 @@ def link_rows(found: "TrackPosterior", least: float = 1e-3) -> list[dict[str, An
         for j, i, p in zip(found.cands, found.tails, found.p_links, strict=True)
         if p >= least
     ]
+
+
+def origin_rows(found: "TrackPosterior") -> list[dict[str, Any]]:
+    """What each point may be: one of the points before it, new or false; probabilities add to 1."""
+    scene, order = found.scene, np.argsort(found.tails, kind="stable")
+    starts = np.searchsorted(found.tails[order], np.arange(len(found.p_new) + 1))
+    rows = []
+    for point, (first, last) in enumerate(pairwise(starts)):
+        false = float(found.p_false[point])
+        listed: list[tuple[str, int | None, float]] = [
+            ("linked", int(found.cands[k]), float(found.p_links[k])) for k in order[first:last]
+        ]
+        listed += [
+            ("new", None, max(0.0, float(found.p_new[point]) - false)),
+            ("false", None, false),
+        ]
+        rows += [
+            {
+                "frame": scene.names[scene.frame[point]],
+                "id": scene.ids[point],
+                "origin": origin,
+                "previous_frame": None if earlier is None else scene.names[scene.frame[earlier]],
+                "previous_id": None if earlier is None else scene.ids[earlier],
+                "probability": p,
+            }
+            for origin, earlier, p in sorted(listed, key=lambda one: -one[2])
+            if p > 0
+        ]
+    return rows

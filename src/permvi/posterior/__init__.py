@@ -8,6 +8,8 @@ from permvi.posterior.diagnostics import diagnose as diagnose
 from permvi.posterior.diagnostics import judge as judge
 from permvi.posterior.items import Decision as Decision
 from permvi.posterior.items import Item as Item
+from permvi.posterior.items import Matching as Matching
+from permvi.posterior.items import NamedMatching as NamedMatching
 from permvi.posterior.items import decode as decode
 from permvi.posterior.joint import CredibleMatchings as CredibleMatchings
 from permvi.posterior.joint import Probability as Probability
@@ -16,7 +18,6 @@ from permvi.posterior.latents import Latent as Latent
 from permvi.posterior.laws import DrawsLaw, Law, register_law
 from permvi.posterior.marginals import Marginals as Marginals
 from permvi.posterior.marginals import normalise_marginals as normalise_marginals
-from permvi.posterior.posterior import Matching as Matching
 from permvi.posterior.posterior import Posterior as Posterior
 from permvi.posterior.predictive import ModelCheck as ModelCheck
 from permvi.posterior.storage import load as load
@@ -33,6 +34,7 @@ __all__ = [
     "Marginals",
     "Matching",
     "ModelCheck",
+    "NamedMatching",
     "Posterior",
     "Probability",
     "TabularLaw",

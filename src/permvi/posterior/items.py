@@ -1,7 +1,8 @@
 """Summaries of marginals by item, and point estimates that minimise an expected loss."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -45,6 +46,24 @@ class Item:
     p_unmatched: float
     entropy: float
     credible_set: tuple[str | int, ...]
+
+
+class Matching(NamedTuple):
+    """A matching, (n,) or (sites, n) with -1 for unmatched, and its probability."""
+
+    perm: np.ndarray
+    probability: float
+
+
+class NamedMatching(NamedTuple):
+    """A matching by names, and its probability.
+
+    ``matching`` maps items to labels (None: unmatched), or is a list of such maps over sites.
+    Items or labels without names are numbers.
+    """
+
+    matching: Any
+    probability: float
 
 
 class Ranked(NamedTuple):
@@ -206,6 +225,48 @@ def pair_columns(marginals: Marginals, labels: Labels) -> dict[str, list]:
         "label": _label_names(labels, found.states, m),
         "probability": found.probs.tolist(),
     }
+
+
+def with_one_to_one(
+    columns: dict[str, list], marginals: Marginals, labels: Labels
+) -> dict[str, list]:
+    """Add the labels of the best one-to-one decision to the columns of all items."""
+    m = marginals.marginals.shape[-1]
+    chosen = decode(marginals).perm.ravel()
+    found: dict[str, list] = {}
+    for name, values in columns.items():
+        found[name] = values
+        if name == "probability":
+            found["one_to_one"] = _label_names(labels, np.where(chosen < 0, m, chosen), m)
+    return found
+
+
+def matchings(perms: Any, probs: Any, labels: Labels, *, names: bool) -> list:
+    """Return matchings and their probabilities, by names or not."""
+    if not names:
+        return [Matching(perm, float(p)) for perm, p in zip(perms, probs, strict=True)]
+    return [NamedMatching(_by_name(x, labels), float(p)) for x, p in zip(perms, probs, strict=True)]
+
+
+def _by_name(perm: np.ndarray, labels: Labels) -> Any:
+    """Return a matching (n,) as a dictionary from items to labels, or (sites, n) as a list."""
+    if perm.ndim > 1:
+        return [_by_name(one, labels) for one in perm]
+    rows = range(len(perm)) if labels[0] is None else labels[0]
+    return dict(zip(rows, _named(perm.tolist(), labels[1]), strict=True))
+
+
+def sets_by_name(sets: list, labels: Labels) -> Any:
+    """Return credible sets as a dictionary from items to labels, or a list of them over sites."""
+    if sets and isinstance(sets[0], list):
+        return [sets_by_name(one, labels) for one in sets]
+    rows = range(len(sets)) if labels[0] is None else labels[0]
+    return {row: tuple(_named(one, labels[1])) for row, one in zip(rows, sets, strict=True)}
+
+
+def _named(columns: Iterable[int], names: Sequence[str] | None) -> list:
+    """Return the names of columns, their indices if they have none; None for -1."""
+    return [None if k < 0 else k if names is None else names[k] for k in columns]
 
 
 def _item_names(labels: Labels, rows: np.ndarray) -> list:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,13 +30,6 @@ _PLAIN = {
     "log_evidence": float, "log_evidence_se": float, "seed": int, "num_evaluations": int,
     "seconds": float,
 }  # fmt: skip
-
-
-class Matching(NamedTuple):
-    """A matching, (n,) or (sites, n) with -1 for unmatched, and its probability."""
-
-    perm: np.ndarray
-    probability: float
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -219,23 +212,28 @@ class Posterior:
 
         return jax.pure_callback(on_host, result, perm, vmap_method="expand_dims")
 
-    def top(self, k: int = 10) -> list[Matching]:
+    def top(self, k: int = 10, *, names: bool = False) -> list:
         """Return the k most probable matchings with their probabilities, or as many as are known.
 
         Exact for linear models (Murty's algorithm) and tables, else from the draws. The first is
         always the ``mode``.
+
+        Returns:
+            A list of `Matching`, or with ``names`` of `NamedMatching`: dictionaries from items to
+            labels (None: unmatched).
         """
         perms, probs = joint.top(self, whole("k", k))
-        return [Matching(perm, float(p)) for perm, p in zip(perms, probs, strict=True)]
+        return items.matchings(perms, probs, self.labels, names=names)
 
-    def credible_sets(self, level: float = 0.95) -> list:
+    def credible_sets(self, level: float = 0.95, *, names: bool = False) -> Any:
         """Return each item's fewest labels (-1: unmatched) whose probabilities reach ``level``.
 
         Returns:
             A list over items (with several sites, a list of such lists) of tuples of labels, most
-            probable first.
+            probable first; with ``names``, dictionaries from items to labels (None: unmatched).
         """
-        return items.credible_sets(self._marginals, level)
+        sets = items.credible_sets(self._marginals, level)
+        return items.sets_by_name(sets, self.labels) if names else sets
 
     def probability(
         self, pairs: Mapping[Any, Any], excluding: Mapping[Any, Any] | None = None
@@ -334,11 +332,13 @@ class Posterior:
     def to_frame(self, level: float = 0.95, *, by: export.By = "items") -> "pd.DataFrame":
         """Return a pandas frame, by "items" or by "pairs".
 
-        By items it has a row per item, see :class:`~permvi.posterior.Item`. By pairs it has a row
-        for each item and each label that it may have, most probable first.
+        By items it has a row per item, see :class:`~permvi.posterior.Item`, and ``one_to_one``: the
+        labels of the matching with the most items right on average. By pairs it has a row for each
+        item and each label that it may have, most probable first.
         """
         if one_of("by", by, get_args(export.By)) == "items":
             columns = items.item_columns(self._marginals, self.labels, level)
+            columns = items.with_one_to_one(columns, self._marginals, self.labels)
         else:
             columns = items.pair_columns(self._marginals, self.labels)
         return export.to_frame(columns, several=self.num_sites > 1)

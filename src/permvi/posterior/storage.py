@@ -136,9 +136,9 @@ def _to_dataset(posterior: Posterior) -> "xr.Dataset":
 
     sites = ("site",) if posterior.num_sites > 1 else ()
     arrays: dict[str, Any] = {
-        "p_unmatched_rows": ((*sites, "row"), posterior.p_unmatched_rows),
-        "p_unmatched_cols": ((*sites, "col"), posterior.p_unmatched_cols),
-        "mode": ((*sites, "row"), posterior.mode),
+        "p_unmatched_rows": ((*sites, "item"), posterior.p_unmatched_rows),
+        "p_unmatched_cols": ((*sites, "label"), posterior.p_unmatched_cols),
+        "mode": ((*sites, "item"), posterior.mode),
     }
     sparse = issparse(posterior.marginals)
     if sparse:
@@ -146,10 +146,12 @@ def _to_dataset(posterior: Posterior) -> "xr.Dataset":
         for name, array in zip(_PAIRS, (pairs.row, pairs.col, pairs.data), strict=True):
             arrays[name] = (("pair",), array)
     else:
-        arrays["marginals"] = ((*sites, "row", "col"), posterior.marginals)
-    for name, dim, names in zip(_LABELS, ("row", "col"), posterior.labels, strict=True):
+        arrays["marginals"] = ((*sites, "item", "label"), posterior.marginals)
+    for name, dim, names in zip(_LABELS, ("item", "label"), posterior.labels, strict=True):
         if names is not None:
+            # Once for `load`, and once as coordinates for programs that read netCDF.
             arrays[name] = ((dim,), np.array(names, dtype=object))
+            arrays[dim] = arrays[name]
     found = posterior.diagnostics
     # Users choose these names, and netCDF does not allow all of them, so they are numbered.
     named = {f"law_{name}": array for name, array in posterior.law.to_arrays().items()}

@@ -19,6 +19,8 @@ _MAX_ENTRIES = 400_000
 _LEAST_PER_ROW = 10
 # Pairs less probable than this do not make two items confusable.
 _CONFUSABLE = 0.05
+# An order helps if it brings confusable items this much closer together.
+_MUCH_CLOSER = 0.8
 
 
 def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[str, Any]:
@@ -27,7 +29,8 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
     A site's ``states[starts[i]:starts[i + 1]]`` are the columns that row i may have, the most
     probable first and "unmatched" as column m. ``millionths`` are their probabilities, and the
     first ``sizes[i]`` of them are its credible set. ``order`` is an order of the items that groups
-    confusable ones, and ``left_out`` is the largest probability that was left out. The choice of
+    confusable ones, ``grouping_helps`` tells whether it does so better than the given order, and
+    ``left_out`` is the largest probability that was left out. The choice of
     labels to highlight is ``matching``, (n,) or (sites, n) with -1 for unmatched.
     """
     S, (n, m) = posterior.num_sites, posterior.shape
@@ -43,7 +46,8 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
         chosen = kept & (entries // n == site)
         rows, cols, probs = entries[chosen] % n, everything.states[chosen], everything.probs[chosen]
         pairs = cols < m
-        order = grouped(rows[pairs], cols[pairs], probs[pairs], (n, m))
+        listed = rows[pairs], cols[pairs], probs[pairs]
+        order = grouped(*listed, (n, m))
         sites.append(
             {
                 "starts": np.searchsorted(rows, np.arange(n + 1)).tolist(),
@@ -53,6 +57,7 @@ def tables(posterior: "Posterior", matching: np.ndarray, level: float) -> dict[s
                 "unused": _millionths(posterior.p_unmatched_cols.reshape(S, m)[site]),
                 "matching": np.where(choice[site] < 0, m, choice[site]).tolist(),
                 "order": order.tolist(),
+                "grouping_helps": grouping_helps(*listed, order),
             }
         )
     return {
@@ -91,6 +96,26 @@ def grouped(
     place = np.empty(size, dtype=np.int64)
     place[reverse_cuthill_mckee(graph, symmetric_mode=True)] = np.arange(size)
     return np.lexsort((place[:n], part[:n]))
+
+
+def grouping_helps(
+    rows: np.ndarray, cols: np.ndarray, probs: np.ndarray, order: np.ndarray
+) -> bool:
+    """Return whether rows that compete for a label are much closer in this order than as given.
+
+    A label's rows are as far apart as the first and the last of those that probably have it.
+    """
+    likely = probs >= _CONFUSABLE
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    spreads = []
+    for where in (place[rows[likely]], rows[likely]):
+        first = np.full(cols.max(initial=0) + 1, len(order))
+        last = np.zeros(cols.max(initial=0) + 1, np.int64)
+        np.minimum.at(first, cols[likely], where)
+        np.maximum.at(last, cols[likely], where)
+        spreads.append(int(np.maximum(last - first, 0).sum()))
+    return spreads[0] <= _MUCH_CLOSER * spreads[1] and spreads[1] > 0
 
 
 def _millionths(probs: np.ndarray) -> list[int]:

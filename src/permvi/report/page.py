@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from html import escape
 from importlib import resources
 from os import PathLike
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from permvi.posterior import Posterior
 
 # Concatenated into one module, in this order.
-_SCRIPTS = ("data.js", "table.js", "colours.js", "heatmap.js", "cursor.js", "report.js")
+_SCRIPTS = (
+    "data.js", "table.js", "colours.js", "heatmap.js", "cursor.js", "save.js", "report.js",
+)  # fmt: skip
 _STYLE = "report.css"
 _PAGE = "template.html"
 _PLAIN = "plain.html"
@@ -50,16 +53,24 @@ def write(
     """
     # Before the work is done.
     target = check_target(Path(path))
-    return write_text(target, render(posterior, title=title, level=level))
+    text = render(posterior, title=title, level=level, written=datetime.now().astimezone())
+    return write_text(target, text)
 
 
-def render(posterior: "Posterior", *, title: str | None = None, level: float = 0.95) -> str:
-    """Return the report as text; the same posterior gives the same text.
+def render(
+    posterior: "Posterior",
+    *,
+    title: str | None = None,
+    level: float = 0.95,
+    written: datetime | None = None,
+) -> str:
+    """Return the report as text; the same arguments give the same text.
 
     Args:
         posterior: The posterior to show.
         title: The heading; by default the numbers of items and labels.
         level: Level of the credible sets.
+        written: The time that the head of the page shows.
     """
     script = "\n".join(_asset(name) for name in _SCRIPTS)
     choice = posterior.expected_loss("hamming")
@@ -70,6 +81,7 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
         style=_asset(_STYLE),
         certain=f"{CERTAIN:.0%}",
         lead=sections.lead(posterior, choice.expected_loss),
+        source=sections.source(posterior.settings, posterior.method, written),
         verdict=sections.verdict(posterior),
         certainty=sections.certainty(posterior),
         matchings=matchings.section(posterior),
@@ -81,7 +93,7 @@ def render(posterior: "Posterior", *, title: str | None = None, level: float = 0
     )
 
 
-def render_plain(title: str, lead: str, verdict: str, body: Iterable[str]) -> str:
+def render_plain(title: str, lead: str, verdict: str, body: Iterable[str], source: str = "") -> str:
     """Return a page without scripts of parts that are HTML already, but for the title."""
     return Template(_asset(_PLAIN)).substitute(
         policy=_policy(None),
@@ -89,6 +101,7 @@ def render_plain(title: str, lead: str, verdict: str, body: Iterable[str]) -> st
         title=escape(title),
         style=_asset(_STYLE),
         lead=lead,
+        source=source,
         verdict=verdict,
         body="\n".join(body),
     )

@@ -1,5 +1,6 @@
 """The report of a ranking: items by mean rank, who comes before whom, and what it rests on."""
 
+from datetime import datetime
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from permvi._rank import RankedItem, Ranking
+    from permvi.inference.rankings.groups import Groups
 
 # The plot of intervals and the heatmap, in pixels.
 _WIDTH, _CELL, _NAMES = 320, 22, 130
@@ -25,22 +27,28 @@ def write(found: "Ranking", path: str | PathLike[str], level: float = 0.95) -> P
     """Write the report as one HTML file without scripts; no incomplete file is ever left."""
     # Before the work is done.
     target = check_target(Path(path))
-    return write_text(target, render(found, level))
+    return write_text(target, render(found, level, datetime.now().astimezone()))
 
 
-def render(found: "Ranking", level: float = 0.95) -> str:
-    """Return the report as text; the same ranking gives the same text."""
+def render(found: "Ranking", level: float = 0.95, written: datetime | None = None) -> str:
+    """Return the report as text; the same arguments give the same text."""
     rows = found.table(level)
     body = [
         sections.section("Items by rank", _items(rows, level)),
         sections.section("Which item is better?", _heatmap(found)),
-        *([] if found.groups is None else [sections.section("Groups of voters", _groups(found))]),
+        *(
+            []
+            if found.groups is None
+            else [sections.section("Groups of voters", _groups(found, found.groups))]
+        ),
         sections.section("What it rests on", _facts(found)),
         sections.latents(found.posterior),
         sections.settings(found.posterior),
     ]
     title = f"The order of {count(len(rows), 'item')}"
-    return page.render_plain(title, _lead(found, rows), sections.verdict(found.posterior), body)
+    source = sections.source(found.posterior.settings, found.posterior.method, written)
+    verdict = sections.verdict(found.posterior)
+    return page.render_plain(title, _lead(found, rows), verdict, body, source)
 
 
 def _lead(found: "Ranking", rows: "Sequence[RankedItem]") -> str:
@@ -118,10 +126,8 @@ def _heatmap(found: "Ranking") -> str:
     return f"{note}</p><div style='overflow-x:auto'>{''.join(parts)}</svg></div>"
 
 
-def _groups(found: "Ranking") -> str:
+def _groups(found: "Ranking", parts: "Groups") -> str:
     """Return a table of the groups with their orders, and the evidence for their number."""
-    parts = found.groups
-    assert parts is not None  # noqa: S101
     rows = [
         (
             str(k + 1),

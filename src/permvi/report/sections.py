@@ -3,9 +3,11 @@
 import importlib.metadata
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +33,8 @@ _BANDS = (
     (0.50, "band-1", "at 50 to 80%"),
     (0.00, "band-0", "below 50%"),
 )
+# The setting that holds the command, if the posterior comes from one.
+COMMAND = "command"
 _MAX_SETTING = 200
 _MAX_LATENT_ENTRIES = 24
 _LIBRARIES = ("numpy", "scipy", "jax", "numpyro")
@@ -75,6 +79,20 @@ def lead(posterior: "Posterior", expected_loss: float) -> str:
         f"{has} <strong>{shown} of {count(total, 'item')}</strong> right on average. "
         f"{'' if doubt else rest}"
     )
+
+
+def source(settings: Mapping[str, Any], method: str, written: datetime | None) -> str:
+    """Where the numbers come from: the input file, the date, the method and the command."""
+    given = settings.get("input")
+    files = [given] if isinstance(given, str) else list(given or ())
+    parts = [f"<bdi>{escape(PurePath(file).name)}</bdi>" for file in files]
+    if written is not None:
+        parts.append(f"{written:%d %B %Y, %H:%M}".lstrip("0"))
+    parts.append(f"method {escape(method)}")
+    command = settings.get(COMMAND)
+    if command:
+        parts.append(f"<code>{escape(str(command))}</code>")
+    return f'<p class="source">{"".join(f"<span>{part}</span>" for part in parts)}</p>'
 
 
 def verdict(posterior: "Posterior") -> str:

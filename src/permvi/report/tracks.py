@@ -1,5 +1,6 @@
 """Tracks as a picture, and as one HTML file for all frames."""
 
+from datetime import datetime
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -45,11 +46,13 @@ def write(found: "TrackPosterior", path: str | PathLike[str], *, title: str | No
     """
     # Before the work is done.
     target = check_target(Path(path))
-    return write_text(target, render(found, title=title))
+    return write_text(target, render(found, title=title, written=datetime.now().astimezone()))
 
 
-def render(found: "TrackPosterior", *, title: str | None = None) -> str:
-    """Return the report of tracks as text; the same tracks give the same text."""
+def render(
+    found: "TrackPosterior", *, title: str | None = None, written: datetime | None = None
+) -> str:
+    """Return the report of tracks as text; the same arguments give the same text."""
     scene = found.scene
     lead = (
         f"{count(len(found.tracks), 'track')} of {count(len(scene.points), 'point')} in "
@@ -66,7 +69,9 @@ def render(found: "TrackPosterior", *, title: str | None = None) -> str:
         sections.section("Motion and rates", _parameters(found)),
     ]
     heading = f"{len(found.tracks)} tracks" if title is None else title
-    return page.render_plain(heading, lead, sections.badge(found.verdict, [found.reason]), body)
+    source = sections.source(found.settings, found.method, written)
+    badge = sections.badge(found.verdict, [found.reason])
+    return page.render_plain(heading, lead, badge, body, source)
 
 
 def _swatch(colour: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from permvi._csv import at, read_lines
+from permvi._sources import cells, content, kind_of
 
 KINDS = ("soc", "soi", "toc", "toi")
 
@@ -30,12 +31,15 @@ class Orders(NamedTuple):
 
 
 def is_preflib(path: Path) -> bool:
-    """Return whether a file is one of PrefLib's, by its name or its first line."""
-    suffix = path.suffix.lower().removeprefix(".")
-    if suffix in KINDS:
+    """Return whether a file is one of PrefLib's, by its name or its first lines."""
+    if kind_of(path).removeprefix(".") in KINDS:
         return True
-    first = next((line for line in read_lines(path) if line.strip()), "")
-    return re.match(r"#\s*(FILE NAME|TITLE|DATA TYPE|NUMBER ALTERNATIVES)\s*:", first) is not None
+    if cells(path, content(path)) is not None:
+        return False
+    first, second = [*filter(str.strip, read_lines(path)), "", ""][:2]
+    today = re.match(r"#\s*(FILE NAME|TITLE|DATA TYPE|NUMBER ALTERNATIVES)\s*:", first)
+    old = re.fullmatch(r"\s*\d+\s*", first) and re.match(r"\s*1\s*,\s*\S", second)
+    return bool(today or old)
 
 
 def read(path: Path) -> Orders:
@@ -54,7 +58,7 @@ def read(path: Path) -> Orders:
 
 def _read_today(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
     names: dict[int, str] = {}
-    kind, size, voters = path.suffix.lower().removeprefix("."), None, None
+    kind, size, voters = kind_of(path).removeprefix("."), None, None
     ballots = []
     for line, text in lines:
         if not text.startswith("#"):
@@ -97,7 +101,7 @@ def _read_old(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
     for line, text in rest[size + 1 :]:
         count, _, order = text.partition(",")
         ballots.append((line, count, order))
-    return _collect(path, path.suffix.lower().removeprefix("."), names, size, voters, ballots)
+    return _collect(path, kind_of(path).removeprefix("."), names, size, voters, ballots)
 
 
 def _collect(

@@ -9,8 +9,11 @@ const channels = (name) => [1, 3, 5].map((start) => parseInt(cssColour(name).sli
 // Whether more probable means darker, as on white.
 const darkens = () => channels("--ramp-4")[0] < channels("--ramp-0")[0];
 
+// On the logarithmic scale, this probability and less look like zero.
+const LEAST_ON_LOG = 1e-4;
+
 // From a probability to the colour of its cell, and of the number in it.
-function ramp() {
+function ramp(logarithmic) {
   const stops = STOPS.map((_, index) => channels(`--ramp-${index}`));
   const mixed = Array.from({ length: 257 }, (_, index) => {
     const p = index / 256;
@@ -20,7 +23,10 @@ function ramp() {
   });
   const cells = mixed.map((parts) => `rgb(${parts.join(",")})`);
   const inks = mixed.map((parts) => (luminance(parts) > 0.179 ? "#000000" : "#ffffff"));
-  const place = (probability) => Math.round(256 * probability);
+  const share = logarithmic
+    ? (probability) => Math.max(0, 1 - Math.log(Math.max(probability, LEAST_ON_LOG)) / Math.log(LEAST_ON_LOG))
+    : (probability) => probability;
+  const place = (probability) => Math.round(256 * share(probability));
   return { cell: (probability) => cells[place(probability)], ink: (probability) => inks[place(probability)] };
 }
 

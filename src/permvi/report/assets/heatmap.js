@@ -1,12 +1,16 @@
 // The heatmap: its rows and columns, their layout and how they are painted.
 
-const MOST_ROWS = 400;
+// More rows than the first number are many, and those of more than the second are never shown all.
+const MANY_ROWS = 400;
+const MOST_ROWS = 5000;
 const ROWS_OF_MANY = 120;
-const MOST_COLS = 400;
+const MOST_COLS = 5000;
 // Labels less probable than this in all rows are not shown when rows are chosen.
 const LEAST_SHOWN = 0.01;
-// Cells less probable than this look empty.
+// Cells less probable than this look empty, unless colours are logarithmic.
 const LEAST_PAINTED = 0.002;
+// Smaller cells are drawn larger, over their neighbours, so that a single one can be seen.
+const SMALLEST_DOT = 2;
 const LARGEST_CELL = 44;
 const TALLEST = 820;
 // Cells are stretched up to this height where there is little width.
@@ -22,7 +26,9 @@ class Heatmap {
   constructor() {
     this.plot = document.getElementById("plot");
     this.canvas = document.getElementById("cells");
-    this.order = "grouped";
+    this.order = DATA.sites.some((raw) => raw.grouping_helps) ? "grouped" : "matched";
+    this.everything = true;
+    this.logarithmic = false;
     this.cursor = new Cursor(this);
     new ResizeObserver(() => this.box && this.plot.clientWidth !== this.box.room && this.draw()).observe(this.plot);
   }
@@ -36,12 +42,14 @@ class Heatmap {
 
   arrange() {
     const unsureFirst = (a, b) => a.probability - b.probability || a.row - b.row;
-    const many = this.items.length > MOST_ROWS;
+    document.getElementById("rows-choice").hidden = this.items.length <= MANY_ROWS || this.items.length > MOST_ROWS;
+    const many = this.items.length > (this.everything ? MOST_ROWS : MANY_ROWS);
     const items = many ? [...this.items].sort(unsureFirst).slice(0, ROWS_OF_MANY) : [...this.items];
     const place = new Map(this.site.raw.order.map((row, index) => [row, index]));
     const orders = {
       grouped: (a, b) => place.get(a.row) - place.get(b.row),
       unsure: unsureFirst,
+      matched: (a, b) => a.row - b.row,
       given: (a, b) => a.row - b.row,
     };
     this.rows = items.sort(orders[this.order]);
@@ -97,6 +105,7 @@ class Heatmap {
     if (!this.rows.length) words = "No items found.";
     else if (many) words = `The ${rows} least certain of ${integer(all)} items, and the labels they may have.`;
     else if (!this.whole) words = `${rows} of ${integer(all)} items, and the labels they may have.`;
+    if (this.rows.length && this.width > MANY_ROWS) words += " Cells are smaller than a dot: the most probable one is on top.";
     document.getElementById("heatmap-note").textContent = words;
   }
 
@@ -149,18 +158,21 @@ class Heatmap {
   }
 
   paint() {
-    const { w, h, scale } = this.box;
+    const { w, h } = this.box;
     const context = this.canvas.getContext("2d");
-    const colours = ramp();
+    const colours = ramp(this.logarithmic);
     const gap = Math.min(w, h) >= 7 ? 1 : 0;
+    const dot = [w, h].map((size) => Math.max(size, SMALLEST_DOT) - gap);
     const fill = (row, place, probability) => {
       context.fillStyle = colours.cell(probability);
-      context.fillRect(this.x(place), this.y(row), Math.max(w, 1 / scale) - gap, Math.max(h, 1 / scale) - gap);
+      context.fillRect(this.x(place), this.y(row), ...dot);
     };
+    const least = this.logarithmic ? LEAST_ON_LOG : LEAST_PAINTED;
+    document.getElementById("least").textContent = this.logarithmic ? "0.01%" : "0%";
     this.paintGround(context, fill, gap, colours);
     // If cells share a pixel, the most probable one wins: ramps are monotone in each channel.
-    if (Math.min(w, h) * scale < 1) context.globalCompositeOperation = darkens() ? "darken" : "lighten";
-    this.eachCell((row, place, probability) => probability >= LEAST_PAINTED && fill(row, place, probability));
+    if (Math.min(w, h) < SMALLEST_DOT) context.globalCompositeOperation = darkens() ? "darken" : "lighten";
+    this.eachCell((row, place, probability) => probability >= least && fill(row, place, probability));
     context.globalCompositeOperation = "source-over";
     this.ringMatching(context, gap);
     this.writeNumbers(context, colours);

@@ -1,0 +1,213 @@
+"""What a file looks like if it is not what a command takes it for, in notes to the user.
+
+A note says what was assumed, what the input looks like, and which option would say so. It is
+printed once on standard error, and part of JSON. Nothing is changed because of it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from permvi._cli.options import SCALED
+from permvi._csv import is_number
+
+if TYPE_CHECKING:
+    from permvi._cli.csv_tables import PairList, Table
+    from permvi._cli.match_inputs import Unpaired
+    from permvi.posterior import Posterior
+
+# Sums of rounded probabilities are this near to one.
+_NEAR_ONE = 0.01
+# An item is certain if its best label is this probable, and a table is of a scale that makes
+# everything certain if its numbers are this far apart, e^30 to 1.
+_CERTAIN = 1 - 1e-6
+_FAR_APART = 30.0
+# Names of columns that hold names.
+_NAMING = ("", "id", "item", "items", "index", "name", "names", "row", "label", "no", "nr", "key")
+_COST_WORDS = ("cost", "dist", "loss", "penalt", "error")
+# What detectors measure of a particle beside its place.
+_NOT_PLACES = ("mass", "size", "ecc", "signal", "intensity", "quality", "area", "radius", "ep")
+
+
+class _Numbers(NamedTuple):
+    """The numbers of a table without its empty cells, and the row of each."""
+
+    values: np.ndarray
+    rows: np.ndarray
+    shape: tuple[int, int]
+
+    @property
+    def sums(self) -> np.ndarray:
+        """(n,) the sum of each row."""
+        return np.bincount(self.rows, self.values, minlength=self.shape[0])
+
+    @property
+    def are_ranks(self) -> bool:
+        """Whether the numbers of each row, or of all rows but for missing ones, are ranks."""
+        m = self.shape[1]
+        low, high = self.values.min(), self.values.max()
+        whole = bool((self.values == np.rint(self.values)).all())
+        if m < 3 or not whole or low not in (0, 1) or high - low + 1 != m:
+            return False
+        codes = self.rows * (m + 1) + self.values.astype(np.int64)
+        return len(np.unique(codes)) == len(codes)
+
+
+def _numbers(table: "Table | PairList") -> _Numbers:
+    shape = len(table.rows), len(table.cols)
+    known = np.isfinite(table.values)
+    pairs = getattr(table, "pairs", None)
+    rows = np.nonzero(known)[0] if pairs is None else pairs[known, 0]
+    return _Numbers(table.values[known], rows, shape)
+
+
+def of_table(
+    table: "Table | PairList",
+    kind: str | None,
+    temperature: float | None,
+    shape: tuple[int, int],
+    unpaired: "Unpaired",
+) -> list[str]:
+    """Return notes on a table of pairs; ``kind`` and ``temperature`` are None if not given."""
+    numbers = _numbers(table)
+    notes = [*of_names(table), *of_sizes(table.path, shape, unpaired)]
+    if not numbers.values.size:
+        return notes
+    found = None
+    if kind is None:
+        found = _of_scores(table.path, numbers, temperature)
+    elif kind == "probabilities" and shape[1] > 1 and abs(numbers.sums - 1).max() < 1e-6:
+        found = (
+            "every row adds up to 1: if a row is a distribution over labels, use --kind "
+            "row-probabilities; this answer would be overconfident"
+        )
+    elif kind == "log-odds" and 0 <= numbers.values.min() and numbers.values.max() <= 1:
+        found = (
+            "all numbers lie between 0 and 1, as probabilities do, and are taken for log odds: if "
+            "they are probabilities that a pair is a match, use --kind probabilities"
+        )
+    return [*notes, *([] if found is None else [f"{table.path}: {found}."])]
+
+
+def _of_scores(path: Path, numbers: _Numbers, temperature: float | None) -> str | None:
+    """Return what a table looks like that is taken for scores because no kind is given."""
+    low, high, m = numbers.values.min(), numbers.values.max(), numbers.shape[1]
+    taken = "numbers are taken for scores (log weights, larger is better)"
+    if m > 1 and low >= 0 and abs(numbers.sums - 1).max() < _NEAR_ONE:
+        return (
+            f"every row adds up to 1, as probabilities do, but {taken}; use --kind "
+            "row-probabilities"
+        )
+    if m > 1 and low >= 0 and abs(numbers.sums - 100).max() < 100 * _NEAR_ONE:
+        return (
+            f"every row adds up to 100, as percentages do, but {taken}; divide by 100 and use "
+            "--kind row-probabilities"
+        )
+    if numbers.are_ranks:
+        return (
+            f"each row holds ranks from {low:g} to {high:g}, but {taken}; if {low:g} is the best, "
+            "use --kind costs"
+        )
+    if temperature is not None:
+        return None
+    if 0 <= low and high <= 1:
+        what = "0 or 1, as in a mask" if np.isin(numbers.values, (0, 1)).all() else "from 0 to 1"
+        return (
+            f"all numbers are {what}, as similarities or probabilities are, but {taken}, so that a "
+            "pair weighs at most 2.7 times as much as another; use --kind probabilities, or "
+            "--temperature 0.1 for similarities that mean more, or --kind scores if this is meant"
+        )
+    if -1 <= low and high <= 1:
+        return (
+            f"all numbers are from -1 to 1, as correlations are, but {taken}, so that a pair "
+            "weighs at most 7.4 times as much as another; use --temperature 0.1 if similarities "
+            "mean more, or --kind scores if this is meant"
+        )
+    word = next((word for word in _COST_WORDS if word in path.name.lower()), None)
+    if low >= 0 or word is not None:
+        why = "no number is negative, as in a table of costs or distances"
+        if low >= 0 and high <= 100 and high > 50:
+            why = "all numbers are from 0 to 100, as percentages, costs or distances are"
+        if word is not None:
+            why = f"the name of the file speaks of {word!r}"
+        return f"{why}, but {taken}; use --kind costs if smaller is better, else --kind scores"
+    return None
+
+
+def of_names(table: "Table | PairList") -> list[str]:
+    """Return a note if the first column holds numbers that do not look like names."""
+    corner = getattr(table, "corner", None)
+    if corner is None or not all(is_number(name) for name in table.rows):
+        return []
+    values = np.array([float(name.replace(",", ".")) for name in table.rows])
+    whole = bool((values == np.rint(values)).all())
+    counted = whole and bool((np.diff(values) == 1).all()) and len(values) > 1
+    if counted or (whole and corner.strip().lower() in _NAMING):
+        return []
+    column = f"the first column, {corner.strip()!r:.40}," if corner.strip() else "the first column"
+    return [
+        f"{table.path}: {column} holds numbers and is taken for the names of items; if it holds "
+        "data, put a column of names before it."
+    ]
+
+
+def of_sizes(path: Path, shape: tuple[int, int], unpaired: "Unpaired") -> list[str]:
+    """Return a note if there are more items than labels, and nothing says what that means."""
+    n, m = shape
+    if n <= m or any(given is not None for given in unpaired):
+        return []
+    return [
+        f"{path}: there are {n:,} items and {m:,} labels, so {n - m:,} of the items stay unmatched "
+        "and every label is used; --unmatched VALUE says how good a pair has to be."
+    ]
+
+
+def of_certainty(
+    posterior: "Posterior", values: np.ndarray | None, kind: str | None, temperature: float | None
+) -> list[str]:
+    """Return a note if the scale of scores or costs makes every item certain.
+
+    ``values`` are the numbers of the table, None if there is none.
+    """
+    if values is None or temperature is not None or (kind or "scores") not in SCALED:
+        return []
+    finite = values[np.isfinite(values)]
+    if finite.size < 2 or np.ptp(finite) < _FAR_APART:
+        return []
+    from permvi.report.words import best_probabilities
+
+    if len(posterior.mode) < 2 or best_probabilities(posterior).min() < _CERTAIN:
+        return []
+    return [
+        f"every item is certain, because numbers that differ by {np.ptp(finite):.3g} make a pair "
+        f"e^{np.ptp(finite):.3g} times as probable; unless they are log weights, divide them by "
+        "the difference that you would call a likely one, with --temperature."
+    ]
+
+
+def of_rankings(name: str, note: str, *, given: bool) -> list[str]:
+    """Return the note on how rankings were read, and another if they look like ratings.
+
+    ``given`` tells whether the user said which form the file has.
+    """
+    notes = [f"{name}: {note}."]
+    if not given and "read as ranks" in note and "tied items" in note:
+        notes.append(
+            f"{name}: rows repeat numbers, as ratings do, but 1 is taken for the best; use "
+            "--format ratings if larger is better."
+        )
+    return notes
+
+
+def of_scene(path: Path, axes: Sequence[str], notes: Sequence[str]) -> list[str]:
+    """Return the notes on how points were read, and on coordinates that are no places."""
+    listed = [f"{path}: {'; '.join(notes)}."] if notes else []
+    odd = [axis for axis in axes if axis.strip().lower() in _NOT_PLACES]
+    if odd:
+        listed.append(
+            f"{path}: {', '.join(odd)} is taken for a coordinate, although particles do not move "
+            "in it; leave it out of --coords unless this is meant."
+        )
+    return listed

@@ -1,0 +1,168 @@
+"""Files that look like something else: a note or a refusal, never silence."""
+
+import json
+
+import pytest
+
+# The name of the file, its content, options, and what the note says.
+MISREAD = {
+    "ranks": ("t.csv", "item,A,B,C\nr1,1,2,3\nr2,2,1,3\nr3,3,1,2\n", [], "--kind costs"),
+    "ranks from 0": ("t.csv", "item,A,B,C\nr1,0,1,2\nr2,2,1,0\n", [], "ranks from 0 to 2"),
+    "costs": ("t.csv", "item,A,B\nr1,10.5,22\nr2,12,1.2\n", [], "--kind costs if smaller"),
+    "costs by name": ("costs.csv", "item,A,B\nr1,-1.5,2\nr2,1,-2\n", [], "speaks of 'cost'"),
+    "similarities": ("t.csv", "item,A,B\nr1,.9,.2\nr2,.2,.8\n", [], "--temperature 0.1"),
+    "correlations": ("t.csv", "item,A,B\nr1,.9,-.2\nr2,.2,.8\n", [], "as correlations are"),
+    "a mask": ("t.csv", "item,A,B\nr1,1,0\nr2,1,1\n", [], "0 or 1, as in a mask"),
+    "percentages": ("t.csv", "item,A,B\nr1,90,10\nr2,20,80\n", [], "divide by 100"),
+    "percentages that do not add up": ("t.csv", "i,A,B\nr1,90,1\nr2,2,8\n", [], "from 0 to 100"),
+    "probabilities": ("t.csv", "item,A,B\nr1,.9,.1\nr2,.2,.8\n", [], "--kind row-probabilities"),
+    "probabilities as log odds": (
+        "t.csv",
+        "item,A,B\nr1,.9,.2\nr2,.2,.8\n",
+        ["--kind", "log-odds"],
+        "use --kind probabilities",
+    ),
+    "distributions as pairs": (
+        "t.csv",
+        "item,A,B\nr1,.9,.1\nr2,.2,.8\n",
+        ["--kind", "probabilities"],
+        "this answer would be overconfident",
+    ),
+    "a scale that makes everything certain": (
+        "t.csv",
+        "item,A,B\nr1,-900,-5\nr2,-20,-700\n",
+        ["--kind", "scores"],
+        "every item is certain, because numbers that differ by 895",
+    ),
+    "no index": ("t.csv", "A,B,C\n1.5,-2,0\n0.5,0,1\n", [], "the first column, 'A', holds numbers"),
+    "no index, whole numbers": ("t.csv", "A,B,C\n7,-2,0\n3,0,1\n", [], "taken for the names"),
+    "more items than labels": (
+        "t.csv",
+        "item,A\nr1,-2\nr2,3\n",
+        [],
+        "2 items and 1 labels, so 1 of the items stay unmatched",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISREAD)
+def test_a_table_that_looks_like_something_else(run, write, case):
+    name, content, options, words = MISREAD[case]
+    path = write(name, content)
+    result = run("match", path, *options)
+    assert result.exit_code == 0
+    assert result.stderr.count(words) == 1
+    assert all(line.startswith("permvi: ") for line in result.stderr.splitlines())
+    assert run("match", path, *options, "--quiet").output == ""
+    # The note is on standard error and in the object, and what is computed stays the same.
+    told = run("match", path, *options, "--json")
+    assert told.stderr == result.stderr
+    assert any(words in note for note in json.loads(told.stdout)["notes"])
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        # Log weights of both signs, names, and numbers that count or are called names.
+        ("item,A,B\nr1,-3.5,2\nr2,1,-4\n", []),
+        (",A,B\n0,-3.5,2\n1,1,-4\n", []),
+        ("id,A,B\n17,-3.5,2\n4,1,-4\n", []),
+        # The user has said what the numbers are.
+        ("item,A,B\nr1,10.5,22\nr2,12,1.2\n", ["--kind", "costs"]),
+        ("item,A,B\nr1,10.5,22\nr2,12,1.2\n", ["--kind", "scores"]),
+        ("item,A,B\nr1,.9,.2\nr2,.2,.8\n", ["--temperature", "0.1"]),
+        ("item,A,B\nr1,-900,-5\nr2,-20,-700\n", ["--temperature", "1"]),
+        ("item,A\nr1,-2\nr2,3\n", ["--unmatched", "0"]),
+    ],
+)
+def test_a_table_that_looks_as_it_should(run, write, content, options):
+    result = run("match", write("t.csv", content), *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_lists_of_pairs_get_the_same_notes(run, write):
+    path = write("t.csv", "item,label,p\nr1,A,.9\nr1,B,.1\nr2,A,.3\nr2,B,.7\n")
+    assert "every row adds up to 1" in run("match", "--pairs", path).stderr
+    path = write("t.csv", "item,label,c\nr1,A,9\nr1,B,31\nr2,A,3\nr2,B,7\n")
+    assert "--kind costs if smaller is better" in run("match", "--pairs", path).stderr
+
+
+def test_a_table_without_an_index_whose_numbers_repeat_is_refused(run, write):
+    result = run("match", write("t.csv", "A,B,C\n0.5,2,0\n0.5,0,1\n"))
+    assert result.exit_code == 2
+    assert "got '0.5' as in line 2, column 1 before; names come first" in result.stderr
+
+
+TODAY = """# FILE NAME: 1.soc
+# DATA TYPE: soc
+# NUMBER ALTERNATIVES: 3
+# NUMBER VOTERS: 5
+# ALTERNATIVE NAME 1: Ann
+# ALTERNATIVE NAME 2: Bob
+# ALTERNATIVE NAME 3: Cid
+3: 1,2,3
+2: 2,1,3
+"""
+OLD = "3\n1,Ann\n2,Bob\n3,Cid\n5,5,2\n3,1,2,3\n2,2,1,3\n"
+
+
+@pytest.mark.parametrize("content", [TODAY, OLD])
+def test_files_of_preflib_by_any_name(run, write, content):
+    path = write("votes.csv", content)
+    result = run("rank", path, "--json")
+    assert "read as a file of PrefLib: 5 rankings of 3 items" in result.stderr
+    assert [item["item"] for item in json.loads(result.stdout)["items"]][2] == "Cid"
+    # As a table of scores it is refused.
+    refused = run("match", path)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+def test_ratings_that_could_be_ranks(run, write):
+    path = write("r.csv", "judge,A,B,C,D,E\nx,5,3,1,1,2\ny,4,4,2,1,1\nz,5,3,2,1,2\n")
+    assert "use --format ratings if larger is better" in run("rank", path).stderr
+    assert "--format ratings" not in run("rank", path, "--format", "ranks").stderr
+    assert run("rank", path, "--quiet").output == ""
+
+
+def test_columns_that_are_no_places_and_gaps_between_frames(run, write, monkeypatch):
+    def stop(*args, **kwargs):
+        raise ValueError("after the notes")
+
+    monkeypatch.setattr("permvi.inference.tracks.track", stop)
+    rows = ["y,x,mass,frame"]
+    rows += [f"{1 + t / 9},{1 + t / 7},{200 + t},{t}" for t in (0, 1, 4)]
+    path = write("p.csv", "\n".join(rows))
+    note, _ = run("track", path).stderr.splitlines()
+    assert "used the columns frame, x, y, ignored mass" in note
+    assert "2 frames between the first and the last have no points" in note
+    _, note, _ = run("track", path, "--coords", "x,y,mass").stderr.splitlines()
+    assert "mass is taken for a coordinate" in note
+    assert run("track", path, "--quiet").stderr == "permvi: after the notes\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "words"),
+    [
+        ([], "item,A,B,C\nr1,1,,\nr2,2,,\nr3,1,1,1\n", "got only 'A' for the items 'r1', 'r2'"),
+        ([], "item,A,B\nr1,1,\nr2,1,\nr3,1,\n", "got none for label 'B'"),
+        (
+            ["--pairs"],
+            "i,l,p\nr1,A,1\nr2,A,1\nr3,B,1\nr3,C,1\n",
+            "only 'A' for the items 'r1', 'r2'",
+        ),
+    ],
+)
+def test_an_infeasible_table_names_the_conflict(run, write, options, content, words):
+    result = run("match", write("t.csv", content), *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+    assert "--unmatched VALUE" in result.stderr
+    done = run("match", write("t.csv", content), *options, "--unmatched", "0", "--quiet")
+    assert done.exit_code == 0
+
+
+def test_a_conflict_made_by_known_pairs(run, write):
+    table = write("t.csv", "item,A,B\nr1,1,2\nr2,,3\n")
+    known = write("k.csv", "item,label\nr1,B\n")
+    result = run("match", table, "--known", known)
+    assert "got none for item 'r2'" in result.stderr
