@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "permvi"
 # Lowest first. A module may import from its own layer's package and from lower layers.
 LAYERS = [
     ["_version", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_numerics"],
-    ["_cache", "_tables", "_threads"],
+    ["_cache", "_cluster", "_tables", "_threads"],
     ["permutations"],
     ["_assignment", "assignment"],
     ["transforms"],
@@ -29,7 +29,7 @@ LAYERS = [
     ["problem"],
     ["posterior"],
     ["inference"],
-    ["_fit", "_compare", "_rank"],
+    ["_fit", "_compare", "_rank", "linkage"],
     ["_figures", "plots", "report"],
     ["datasets", "experiments"],
     ["_cli", "cli"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from permvi._checks import one_of
-from permvi._cli import options, results, terminal
+from permvi._cli import linkage, options, results, terminal
 from permvi._cli.options import INFER, KINDS, NOISES
 from permvi.inference import registry as methods
 
@@ -30,12 +30,14 @@ def match(
         Path | None,
         typer.Argument(metavar="LABELS", help="CSV table of labels by the same features."),
     ] = None,
+    more: linkage.More = None,
     *,
     pairs: Annotated[
         bool,
         typer.Option(
             "--pairs",
-            help="TABLE is a list with columns item,label,number. Other pairs are forbidden.",
+            help="TABLE is a list with columns item,label,number. Other pairs are forbidden. Also "
+            "Parquet, Arrow or compressed CSV, with more columns and in several files.",
         ),
     ] = False,
     kind: Annotated[
@@ -123,6 +125,19 @@ def match(
     save: options.Save = None,
     plot: options.Plot = None,
     report: options.Report = None,
+    item_col: linkage.ItemCol = None,
+    label_col: linkage.LabelCol = None,
+    score_col: linkage.ScoreCol = None,
+    threshold: linkage.Threshold = None,
+    one_to_one: linkage.OneToOne = False,
+    one_to_many: linkage.OneToMany = False,
+    many_to_one: linkage.ManyToOne = False,
+    dedupe: linkage.Dedupe = False,
+    separate_ids: linkage.SeparateIds = False,
+    calibrate: linkage.Calibrate = None,
+    out: linkage.Out = None,
+    workers: linkage.Workers = None,
+    cluster: linkage.Cluster = None,
     as_json: options.AsJson = False,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
@@ -136,6 +151,26 @@ def match(
     options.check_level(level)
     written = {"csv": csv_file, "save": save, "plot": plot, "report": report}
     options.check_outputs(written)
+    asked = linkage.Asked(
+        more=more, item_col=item_col, label_col=label_col, score_col=score_col,
+        threshold=threshold, one_to_one=one_to_one, one_to_many=one_to_many,
+        many_to_one=many_to_one, dedupe=dedupe, separate_ids=separate_ids, out=out,
+        workers=workers, cluster=cluster, calibrate=calibrate,
+    )  # fmt: skip
+    if linkage.is_wanted(table, labels, asked, pairs=pairs):
+        linkage.link(
+            [table, *([labels] if labels else []), *(more or [])],
+            asked,
+            numbers={"kind": kind, "temperature": temperature},
+            unmatched=unmatched,
+            refused={
+                "scale": scale, "noise": noise, "df": df, "unused": unused, "mask": mask,
+                "known": known, "prior": prior, "top": top, **written, "raw-csv": raw_csv,
+                "method": None if method == methods.AUTO else method,
+            },
+            seed=seed, as_json=as_json, quiet=quiet, strict=strict,
+        )  # fmt: skip
+        return
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
         from permvi._cli.match_inputs import Files, Unpaired
@@ -150,8 +185,8 @@ def match(
             _refuse(of_pairs, "go with a table of pairs, got it with a file of LABELS")
             problem = _from_features(table, labels, files, unpaired, of_features)
         progress("computing", 0, 1)
-        asked = problem.settings | unpaired._asdict() | files.named()
-        posterior = results.fit(problem.model, method, seed, progress, asked)
+        settings = problem.settings | unpaired._asdict() | files.named()
+        posterior = results.fit(problem.model, method, seed, progress, settings)
         progress("writing", 0, 1)
         results.write(posterior, level, written, raw_csv=raw_csv)
     if problem.note and not quiet:
