@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from permvi.linkage.columns import Columns
-from permvi.linkage.graph import Graph
-from permvi.linkage.solve import solve
+from permvi.linkage.graph import Graph, regrouped
+from permvi.linkage.solve import is_easy, solve
 from permvi.linkage.sources import Source, arrow, listed, open_source
 
 _TRUTH = ("is_match", "match", "truth", "true_match", "known", "y", "correct",
@@ -26,6 +26,8 @@ _WORDS = {"true": 1.0, "yes": 1.0, "1": 1.0, "1.0": 1.0,
           "false": 0.0, "no": 0.0, "0": 0.0, "0.0": 0.0}  # fmt: skip
 _PRIOR_SD = np.array([1.0, 5.0])
 _STEP = 1e-4
+# Log odds below which pairs are left out of the fit, if a component is too entangled.
+_CUTS = (-np.inf, -15.0, -12.0, -10.0, -8.0, -6.0, -4.0, -2.0, 0.0)
 # Probabilities are kept this far from 0 and 1 in the log score.
 _EDGE = 1e-12
 
@@ -39,7 +41,7 @@ class Calibration:
         temperature_se: Its standard error.
         offset: b, which is added.
         offset_se: Its standard error.
-        pairs: (K,) the known pairs, as places in the graph.
+        pairs: (K,) the known pairs that the fit has used, as places in the graph.
         right: (K,) whether each of them is a match.
         not_listed: The number of known pairs that are not candidates.
         expected_before: The expected number of matches among the known pairs before the fit.
@@ -102,8 +104,8 @@ def calibrate_weights(
         temperature_se=temperature * float(errors[0]),
         offset=float(values[1]),
         offset_se=float(errors[1]),
-        pairs=pairs,
-        right=right,
+        pairs=pairs[fit.used],
+        right=fit.right,
         not_listed=not_listed,
         expected_before=float(fit.probabilities(np.zeros(2)).sum()),
     )
@@ -112,20 +114,43 @@ def calibrate_weights(
 
 
 class _Fit:
-    """The log score of known pairs as a function of (-log T, b)."""
+    """The log score of known pairs as a function of (-log T, b).
+
+    Chains would be too slow and too noisy for it. If a component needs them, the pairs with the
+    lowest log odds are left out until none does, for this fit only. Since that depends on the
+    scores and not on the truth, it does not bias the fit.
+    """
 
     def __init__(
         self, graph: Graph, rule: str, seed: int, pairs: np.ndarray, right: np.ndarray
     ) -> None:
-        of_known = graph.labels[graph.tails[pairs]]
-        self.groups = np.unique(of_known)
-        self.task = graph.task(self.groups, rule, seed)
+        # Only the components that have known pairs matter.
+        with_known = np.zeros(graph.num_groups, bool)
+        with_known[graph.labels[graph.tails[pairs]]] = True
+        useful = with_known[graph.labels[graph.tails]]
+        for cut in _CUTS:
+            kept = np.flatnonzero(useful & (graph.weights >= cut))
+            inside = regrouped(graph, kept)
+            place = np.full(graph.num_pairs, -1)
+            place[kept] = np.arange(len(kept))
+            known = place[pairs] >= 0
+            here = place[pairs[known]]
+            of_known = inside.labels[inside.tails[here]]
+            self.groups = np.unique(of_known)
+            self.task = inside.task(self.groups, rule, seed)
+            if is_easy(self.task):
+                break
+        else:
+            raise ValueError(
+                "calibrate needs components that can be solved exactly, got larger ones; leave out "
+                "pairs with threshold."
+            )
         # The place of each known pair in the task.
         starts = np.searchsorted(self.groups, of_known)
-        place = np.empty(graph.num_pairs, np.int64)
-        place[graph.order] = np.arange(graph.num_pairs)
-        self.places = self.task.edge_ends[starts] + place[pairs] - graph.edge_ends[of_known]
-        self.right, self.of_known = right, starts
+        place = np.empty(inside.num_pairs, np.int64)
+        place[inside.order] = np.arange(inside.num_pairs)
+        self.places = self.task.edge_ends[starts] + place[here] - inside.edge_ends[of_known]
+        self.right, self.of_known, self.used = right[known], starts, known
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         """Return (K,) probabilities of the known pairs under the rule."""

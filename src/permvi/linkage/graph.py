@@ -288,6 +288,19 @@ def _check_duplicates(
         )
 
 
+def regrouped(graph: Graph, pairs: np.ndarray) -> Graph:
+    """Return the graph of some of the pairs and all records."""
+    return _grouped(
+        graph.left_ids,
+        graph.right_ids,
+        graph.tails[pairs],
+        graph.heads[pairs],
+        graph.weights[pairs],
+        None,
+        len(graph.labels),
+    )
+
+
 def _grouped(
     left_ids: Any,
     right_ids: Any,

@@ -22,13 +22,17 @@ VERDICTS = ("trust", "check", "do not trust")
 # The most subsets to keep, and the most steps of one sum, for one group.
 _MAX_STATES = 2**21
 _MAX_WORK = 5e7
+# The most steps for a group that is solved again and again.
+_EASY_WORK = 1e6
 # Chains over matchings of general graphs: ladders, sweeps in a batch, the most sweeps of a ladder,
-# the work in steps that all of them may take, and the mean error of a record at which they end.
+# the work in steps that all of them may take, the mean error of a record at which they end, and the
+# largest difference between two halves of them.
 _NUM_CHAINS = 4
 _BATCH = 500
 _MAX_SWEEPS = 256_000
 _CHAIN_WORK = 2e9
 _TOLERANCE = 0.004
+_WORST = 0.015
 # The hottest copy sees log weights of at most about this; neighbours differ by this factor.
 _HOTTEST = 1.5
 _RATIO = 0.6
@@ -105,6 +109,16 @@ def solve(task: Task) -> Answer:
         log_z[c], variance[c] = found.log_evidence, found.variance
         verdict[c], error[c], exact[c] = found.verdict, found.error, found.exact
     return Answer(p, best, log_z, variance, verdict, error, exact)
+
+
+def is_easy(task: Task) -> bool:
+    """Return whether all groups of a task can be solved exactly at once."""
+    if task.rule in (ONE_TO_MANY, MANY_TO_ONE):
+        return True
+    from permvi.linkage.matching_kernels import solve_graphs
+
+    arrays = task.edge_ends, task.num_vertices, task.tails, task.heads, task.weights
+    return bool(solve_graphs(*arrays, _MAX_STATES, _EASY_WORK)[4].all())
 
 
 def _solve_exclusive(task: Task) -> Answer:
@@ -238,7 +252,8 @@ def _solve_general(
         # The first half warms the chains up: a batch is as long as all before it.
         means = np.array([found[-1] for found in sums])
         error, disagreement = _errors(means, tails, heads, n)
-        finished = float(error.mean()) <= _TOLERANCE and len(sums[0]) > 2
+        small = error.mean() <= _TOLERANCE and disagreement.max() <= _WORST
+        finished = bool(small) and len(sums[0]) > 2
         if finished or done + sweeps > most:
             break
         moments[:] = 0.0
