@@ -102,8 +102,8 @@ def generate(path, num_pairs, seed=0):
 
 
 def command(source, out, *options):
-    return [sys.executable, "-c", "from permvi.cli import main; main()", "match", "--pairs", str(source), "--out", str(out),
-            *options]  # fmt: skip
+    start = [sys.executable, "-c", "from permvi.cli import main; main()"]
+    return [*start, "match", "--pairs", str(source), "--out", str(out), *options]
 
 
 def peak_of_tree(pid):

@@ -7,8 +7,8 @@ scores each pair by itself, as Splink does, and `permvi.match_pairs` makes the s
 with one match for each record. The truth is known here, so that all probabilities can be checked.
 
 Run ``python examples/linkage_at_scale.py``; with ``--write FOLDER`` it writes the pairs, with the
-columns of Splink, and known pairs for ``permvi match --pairs``. With ``--splink`` Splink compares and
-scores the records instead, if it is installed.
+columns of Splink, and known pairs for ``permvi match --pairs``. With ``--splink`` Splink compares
+and scores the records instead, if it is installed.
 
 References:
     Fellegi, Sunter (1969). A theory for record linkage. JASA 64.
@@ -17,7 +17,7 @@ References:
 
 import argparse
 import sys
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,9 @@ import permvi as pv
 sys.path.insert(0, str(Path(__file__).parent))
 from record_linkage import FIRST, LAST, FellegiSunter, with_typo
 
-MORE_FIRST = "Adam Alma Ben Cora Dean Edda Ella Finn Gerd Hugo Ida Ilse Jens Jonas Kurt Lara Lea Leo"
+MORE_FIRST = (
+    "Adam Alma Ben Cora Dean Edda Ella Finn Gerd Hugo Ida Ilse Jens Jonas Kurt Lara Lea Leo"
+)
 MORE_FIRST += " Lotte Luis Maja Mia Mila Nils Olga Ole Pia Ralf Sara Sven Thea Tim Ute Uwe Zoe"
 MORE_LAST = "Arndt Barth Berg Bohm Busch Dietz Ebert Ernst Fuchs Geiger Haas Hahn Hartmann Heinz"
 MORE_LAST += " Herr Hoff Jung Kaiser Kern Kraus Kuhn Lange Link Marx Moser Nagel Noll Pohl Reich"
@@ -110,6 +112,7 @@ def make_registers(num: int, seed: int) -> tuple[Register, Register]:
 
 def blocked_pairs(a: Register, b: Register) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs that agree in one of three keys."""
+
     def keys(r: Register) -> list[list[Any]]:
         year, month, day = r.birth.T
         street, house = r.address.T
@@ -129,7 +132,7 @@ def blocked_pairs(a: Register, b: Register) -> tuple[np.ndarray, np.ndarray]:
     return left, right
 
 
-@lru_cache(maxsize=None)
+@cache
 def similar(a: str, b: str) -> bool:
     """Return whether two words differ by one letter."""
     return len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) <= 1
@@ -137,6 +140,7 @@ def similar(a: str, b: str) -> bool:
 
 def compare(a: Register, b: Register, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return (pairs, fields) comparisons: 0 different, 1 similar, 2 the same."""
+
     def names(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.array([
             SAME if s == t else SIMILAR if similar(s, t) else DIFFERENT
@@ -158,6 +162,7 @@ def estimate(levels: np.ndarray, at_random: np.ndarray, num_all: int) -> Fellegi
         at_random: Comparisons of random pairs, hardly any of which match.
         num_all: The number of all pairs, blocked or not.
     """
+
     def frequencies(of: np.ndarray, weights: np.ndarray) -> np.ndarray:
         counts = [np.bincount(of[:, f], weights, 3) + 0.5 for f in range(of.shape[1])]
         return np.array([c / c.sum() for c in counts])
@@ -337,7 +342,12 @@ def run(*, quick: bool = False, splink: bool = False) -> dict[str, Any]:
     print(f"{row['pairs']} candidate pairs, {row['matches']} of them matches; "
           f"{row['competing']:.0%} compete with another pair\n")  # fmt: skip
     print("competing pairs             log score    Brier")
-    for name in ("pair by pair", "pair by pair, calibrated", "one to one", "one to one, calibrated"):
+    for name in (
+        "pair by pair",
+        "pair by pair, calibrated",
+        "one to one",
+        "one to one, calibrated",
+    ):
         print(f"{name:26} {row[name]['log score']:10.4f} {row[name]['Brier']:8.4f}")
     low, high = row["interval"]
     print(f"\nexpected matches {row['expected matches']:.0f} (95 %: {low} to {high}), true "

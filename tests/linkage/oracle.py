@@ -44,10 +44,7 @@ def random_graph(rng, num, *, bipartite, most=14):
     """Ends of the edges of a connected random graph; left vertices come first if bipartite."""
     left = max(1, num // 2)
     every = [
-        (a, b)
-        for a in range(num)
-        for b in range(a + 1, num)
-        if not bipartite or (a < left <= b)
+        (a, b) for a in range(num) for b in range(a + 1, num) if not bipartite or (a < left <= b)
     ]
     count = int(rng.integers(1, min(len(every), most) + 1))
     chosen = sorted(rng.choice(len(every), count, replace=False))

@@ -30,7 +30,9 @@ def graphs_of(rng, num, sizes, *, bipartite, scales=(1.0, 4.0, 15.0)):
     for k in range(num):
         size = int(rng.integers(2, sizes + 1))
         tails, heads, left = random_graph(rng, size, bipartite=bipartite)
-        found.append((tails, heads, rng.normal(0.0, scales[k % len(scales)], len(tails)), left, size))
+        found.append(
+            (tails, heads, rng.normal(0.0, scales[k % len(scales)], len(tails)), left, size)
+        )
     return found
 
 

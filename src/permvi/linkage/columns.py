@@ -182,6 +182,8 @@ def _numbers(source: Source, name: str) -> np.ndarray:
     pa = arrow()
     column = source.column(name)
     kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         column = _parsed(source, name, column)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):

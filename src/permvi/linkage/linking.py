@@ -1,7 +1,9 @@
 """Link records by lists of candidate pairs: from files or tables to consistent probabilities."""
 
 import dataclasses
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,6 @@ class Linkage:
     summary: dict[str, Any]
     assumptions: tuple[str, ...]
     calibration: Calibration | None = None
-    _keep: Any = dataclasses.field(default=None, repr=False)
 
     def table(self, name: str = "pairs") -> Any:
         """Return a whole table as an Arrow table, e.g. "pairs", "left" or "components"."""
@@ -127,17 +128,47 @@ def match_pairs(
     if not np.isfinite(unmatched):
         raise ValueError(f"unmatched must be finite, got {unmatched:g}.")
     seed, progress = _checks.seed(seed), progress or silent
-    keep = None
-    if out is None:
-        keep = tempfile.TemporaryDirectory(prefix="permvi-")
-        out = Path(keep.name) / "linking"
-    with run.opened(Path(out)) as place:
+    temporary = Path(tempfile.mkdtemp(prefix="permvi-")) if out is None else None
+    folder = Path(out) if out is not None else Path(str(temporary)) / "linking"
+    try:
+        found = _match(
+            pairs, folder, rule, (item_col, label_col, score_col, kind), temperature, unmatched,
+            threshold, calibrate, seed, progress, separate_ids=separate_ids,
+            where={"workers": workers, "scheduler": scheduler, "client": client},
+        )  # fmt: skip
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if temporary is not None:
+        # The folder goes with the result.
+        weakref.finalize(found, shutil.rmtree, temporary, ignore_errors=True)
+    return found
+
+
+def _match(
+    pairs: Any,
+    out: Path,
+    rule: str,
+    columns_given: tuple[str | None, str | None, str | None, str | None],
+    temperature: float,
+    unmatched: float,
+    threshold: float | None,
+    calibrate: Any,
+    seed: int,
+    progress: Progress,
+    *,
+    separate_ids: bool,
+    where: dict[str, Any],
+) -> Linkage:
+    """Read, link and write; the arguments are those of `match_pairs`."""
+    with run.opened(out) as place:
         spool = place.work / "spool"
         spool.mkdir(exist_ok=True)
         progress("reading", 0, 1)
         source = open_source(pairs, spool)
-        columns = find_columns(source, item_col, label_col, score_col, kind)
-        source.settle_types((columns.left, columns.right), skip=(columns.score,))
+        columns = find_columns(source, *columns_given)
+        source.settle_types((columns.left, columns.right))
         weights, notes = read_scores(source, columns, temperature)
         graph, more = build_graph(
             source,
@@ -156,16 +187,7 @@ def match_pairs(
         settings = (rule, seed, __version__, source.schema.to_string())
         fingerprint = graph.fingerprint(*settings)
         run.check_same_run(place, fingerprint)
-        found = run.solve_all(
-            graph,
-            rule,
-            seed,
-            work=place.work,
-            progress=progress,
-            workers=workers,
-            scheduler=scheduler,
-            client=client,
-        )
+        found = run.solve_all(graph, rule, seed, work=place.work, progress=progress, **where)
         progress("writing", 0, 1)
         summary, thresholds = summarise(graph, rule, found)
         summary |= {"assumptions": list(assumptions)}
@@ -185,4 +207,4 @@ def match_pairs(
             write_json(folder / "summary.json", summary)
 
         run.publish(place, write)
-    return Linkage(Path(out), summary, assumptions, fitted, keep)
+    return Linkage(out, summary, assumptions, fitted)

@@ -31,8 +31,8 @@ _NUM_CHAINS = 4
 _BATCH = 500
 _MAX_SWEEPS = 256_000
 _CHAIN_WORK = 2e9
-_TOLERANCE = 0.004
-_WORST = 0.015
+_TOLERANCE = 0.002
+_WORST = 0.01
 # The hottest copy sees log weights of at most about this; neighbours differ by this factor.
 _HOTTEST = 1.5
 _RATIO = 0.6

@@ -81,18 +81,17 @@ class Source:
         """What to call the table in errors: its first file."""
         return self._parts[0].name
 
-    def settle_types(self, ids: Collection[str], skip: Collection[str] = ()) -> None:
+    def settle_types(self, ids: Collection[str]) -> None:
         """Give the columns of CSV files types that lose nothing.
 
         A column of whole numbers without leading zeros becomes int64, one of other numbers float64
-        unless it holds ids, and all others stay text. Columns in ``skip`` stay as they are.
+        unless it holds ids, and all others stay text.
         """
         if not self._is_text:
             return
         for k, name in enumerate(self.schema.names):
-            if name not in skip:
-                kind = _natural_type(self.column(name), whole_only=name in ids)
-                self.schema = self.schema.set(k, arrow().field(name, kind))
+            kind = _natural_type(self.column(name), whole_only=name in ids)
+            self.schema = self.schema.set(k, arrow().field(name, kind))
 
     def place(self, row: int) -> str:
         """Describe where a row is, for an error message; rows count from 1 after the header."""
