@@ -233,7 +233,8 @@ def _show(found: Any, out: Path | None) -> None:
         "be right",
         f"suggested threshold: link pairs with p_link >= {suggested['threshold']:.4g}: "
         f"{suggested['links']:,} links, expected precision {suggested['precision']:.3f}, recall "
-        f"{suggested['recall']:.3f}, F1 {suggested['f1']:.3f}",
+        f"{suggested['recall']:.3f}, F1 {suggested['f1']:.3f}"
+        + (" (below 0.5, some may share a record)" if suggested["threshold"] <= 0.5 else ""),
     ]
     lines += _calibration_lines(summary.get("calibration"))
     terminal.lines(lines)
@@ -279,12 +280,19 @@ def _show_tables(found: Any) -> None:
     terminal.table(
         "\nExpected quality of linking all pairs with at least this p_link",
         [">threshold", ">links", ">precision", ">recall", ">F1"],
-        [[cell[:5] if k > 1 else cell for k, cell in enumerate(row)] for row in chosen],
+        [[*row[:2], *map(_rounded, row[2:])] for row in chosen],
     )
     reviews = [row.cells for row in read_rows(found.folder / "review.csv").rows][1:]
     if reviews:
         terminal.table(
             f"Components worth a look, most informative first ({len(reviews)} in review.csv)",
             [">component", ">records", ">pairs", ">expected wrong", "ask about", "and", ">p_link"],
-            [[*row[:3], row[3][:5], *row[4:6], row[7][:5]] for row in reviews[:_SHOWN_REVIEWS]],
+            [
+                [*row[:3], _rounded(row[3]), *row[4:6], _rounded(row[7])]
+                for row in reviews[:_SHOWN_REVIEWS]
+            ],
         )
+
+
+def _rounded(cell: str) -> str:
+    return f"{float(cell):.3f}" if cell else ""
