@@ -117,7 +117,7 @@ class Graph:
         if rule in ("one-to-one", DEDUPE):
             large = self.sizes > _LARGE
             # Sums over frontiers grow with the size, until chains take over.
-            cost *= 1.0 + np.minimum(self.sizes, _LARGE) ** 3 / 3000.0
+            cost *= 4.0 + np.minimum(self.sizes, _LARGE) ** 3 / 3000.0
             cost[large] = 100_000 + _LARGE_COST * counts[large]
         total = np.cumsum(cost)
         share = max(float(total[-1]) / _NUM_TASKS, _LEAST_COST)
