@@ -37,6 +37,16 @@ def test_several_files_and_named_columns(run, write, tmp_path):
     assert json.loads(done.stdout)["pairs"] == 3
 
 
+def test_the_report_shows_the_pairs_to_look_at(run, write, tmp_path):
+    path = write("pairs.csv", SPLINK.replace("Bonn", "<b>Bonn"))
+    done = run("match", "--pairs", path, "--report", tmp_path / "page.html", "--quiet")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Component 0: 4 records, 3 pairs" in page
+    assert "&lt;b&gt;Bonn" in page
+    assert "<b>" not in page
+
+
 def test_small_lists_are_shown_as_before(run, write):
     done = run("match", write("pairs.csv", "item,label,score\nr1,x,1\nr2,y,2\n"), "--pairs")
     assert "Which label is it?" in done.output

@@ -100,7 +100,7 @@ def test_expected_quality_against_plain_sums(rng):
 
 
 def test_known_pairs_that_cannot_be_used(example):
-    columns, truth = example
+    columns, _ = example
     few = {name: columns[name][:2] for name in ("unique_id_l", "unique_id_r")}
     for known, message in (
         (few | {"is_match": [1, 1]}, "known pairs of both kinds"),

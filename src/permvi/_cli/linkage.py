@@ -145,6 +145,7 @@ def link(
     numbers: Mapping[str, Any],
     unmatched: str | None,
     refused: Mapping[str, Any],
+    report: Path | None,
     seed: int,
     as_json: bool,
     quiet: bool,
@@ -158,6 +159,7 @@ def link(
         numbers: ``kind`` and ``temperature``, None where they are not given.
         unmatched: The number that a pair has to beat.
         refused: Other options of the command, which must not be given.
+        report: The file of an HTML report.
         seed: The seed of chains.
         as_json: Print JSON.
         quiet: Print nothing.
@@ -192,6 +194,10 @@ def link(
             scheduler=asked.cluster,
             progress=progress,
         )
+        if report is not None:
+            from permvi.report import linkage as pages
+
+            pages.write(found, report)
     if as_json:
         sys.stdout.write(json.dumps(found.summary, indent=2, allow_nan=False) + "\n")
     elif not quiet:

@@ -165,10 +165,11 @@ def match(
             unmatched=unmatched,
             refused={
                 "scale": scale, "noise": noise, "df": df, "unused": unused, "mask": mask,
-                "known": known, "prior": prior, "top": top, **written, "raw-csv": raw_csv,
+                "known": known, "prior": prior, "top": top, "csv": csv_file, "save": save,
+                "plot": plot, "raw-csv": raw_csv,
                 "method": None if method == methods.AUTO else method,
             },
-            seed=seed, as_json=as_json, quiet=quiet, strict=strict,
+            report=report, seed=seed, as_json=as_json, quiet=quiet, strict=strict,
         )  # fmt: skip
         return
     with terminal.progress(quiet=quiet or as_json) as progress:
