@@ -1,4 +1,4 @@
-"""``permvi match --pairs`` for linkage: which calls it takes, what it prints and what it refuses."""
+"""Linkage by ``permvi match --pairs``: the calls it takes, what it prints and what it refuses."""
 
 import json
 

@@ -11,7 +11,6 @@ import typer
 
 from permvi._cli import options, results, terminal
 from permvi._csv import read_rows
-from permvi.linkage.sources import is_columnar
 
 More = Annotated[
     list[Path] | None,
@@ -132,6 +131,8 @@ def is_wanted(table: Path, labels: Path | None, asked: Asked, *, pairs: bool) ->
         if asked.given():
             raise ValueError(f"{asked.given()[0]} must go with --pairs, got it without.")
         return False
+    from permvi.linkage.sources import is_columnar
+
     if asked.given() or labels is not None or table.is_dir() or is_columnar(table):
         return True
     header = [cell.strip().lower() for cell in next(read_rows(table).rows).cells]

@@ -312,7 +312,7 @@ def _grouped(
 ) -> Graph:
     """Split pairs into connected groups."""
     # Imported here because it loads numba.
-    from permvi.linkage.matching_kernels import join, number_roots, rank_in_groups
+    from permvi.linkage.graph_kernels import join, number_roots, rank_in_groups
 
     parents = np.arange(num, dtype=np.int32)
     for start in range(0, len(tails), _CHUNK):
