@@ -176,7 +176,7 @@ def kill_all(num, times, folder, seed=0):
     rows = []
     for k in range(times):
         out = folder / f"killed-{k}"
-        moment = draw.uniform(0.1, 1.0) * undisturbed
+        moment = draw.uniform(0.2, 1.0) * undisturbed
         process = subprocess.Popen(command(source, out, "--quiet"), stdout=subprocess.DEVNULL)
         time.sleep(moment)
         process.send_signal(signal.SIGKILL)
