@@ -169,9 +169,11 @@ def match(
         settings = problem.settings | unpaired._asdict() | files.named()
         posterior = results.fit(problem.model, method, seed, progress, settings, **of_method)
         certain = input_notes.of_certainty(posterior, problem.values, kind, temperature)
+        notes = [*problem.notes, *certain]
+        asked.note(notes)
         progress("writing", 0, 1)
         asked.write(asked.makers(posterior, level))
-    asked.finish(posterior, level=level, top=top, notes=[*problem.notes, *certain])
+    asked.finish(posterior, level=level, top=top, notes=notes)
 
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:

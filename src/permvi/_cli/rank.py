@@ -118,6 +118,7 @@ def rank(
             data, model, robust=robust, method=method, seed=seed, settings=asked, progress=progress
         )
         items = found.table(level)
+        outputs.note(notes)
         progress("writing", 0, 1)
         outputs.write(
             {
@@ -132,7 +133,6 @@ def rank(
                 "report": lambda path: found.report(path, level),
             }
         )
-    outputs.note(notes)
     outputs.show(
         lambda: {**as_object(found, items, level), "notes": notes},
         lambda: show(found, items, level, everything=everything),
