@@ -122,3 +122,22 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
             patch.setitem(__import__("sys").modules, module, None)
             with pytest.raises(ValueError, match=f"pip install {module}"):
                 read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.xlsx", "t.npz", "t.csv.gz"])
+def test_damaged_files_are_read_or_refused(tmp_path, rng, name):
+    path = tmp_path / name
+    WRITERS[name](path)
+    content = np.frombuffer(path.read_bytes(), np.uint8)
+    refused = 0
+    for _ in range(25):
+        copy = content.copy()
+        places = rng.integers(8, len(copy), size=8)
+        copy[places] ^= rng.integers(1, 256, size=8).astype(np.uint8)
+        path.write_bytes(copy.tobytes())
+        try:
+            read_table(path)
+        except ValueError:
+            refused += 1
+    # Other errors would be ours, and not all damage can go unnoticed.
+    assert refused > 0

@@ -75,7 +75,10 @@ def cells(path: Path, found: bytes) -> Iterator[list[str]] | None:
         if found.startswith(start):
             try:
                 return iter(read(path, found))
-            except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            except ValueError:
+                raise
+            # The kind of error depends on where the damage is.
+            except Exception as error:
                 raise ValueError(f"{path}: expected a whole file, got a damaged one.") from error
     return None
 

@@ -98,8 +98,9 @@ def identify(run, files):
 
 
 def test_two_worms_of_different_sizes(identify, files, tmp_path, network):
-    names = ("fit.nc", "neurons.csv", "weights.csv", "fit.png", "page.html")
-    out = dict(zip(("--save", "--csv", "--weights", "--plot", "--report"), names, strict=True))
+    names = ("fit.nc", "neurons.csv", "weights.csv", "fit.png", "page.html", "all.csv")
+    options = ("--save", "--csv", "--weights", "--plot", "--report", "--probabilities")
+    out = dict(zip(options, names, strict=True))
     written = [word for option, name in out.items() for word in (option, tmp_path / name)]
     evidence = ["--positions", files["positions"], "--tolerance", 0.3, "--known", files["known"]]
     result = identify(WORMS, *evidence, *written, "--json")
@@ -118,6 +119,10 @@ def test_two_worms_of_different_sizes(identify, files, tmp_path, network):
         recorded = M - sum(identity["p_unrecorded"] for identity in worm["identities"])
         assert recorded == pytest.approx(len(truth), abs=1e-6)
     assert sum(row["known"] for row in neurons.values()) == 8
+    shares = dict.fromkeys(neurons, 0.0)
+    for row in rows_of(tmp_path / "all.csv"):
+        shares[row["worm"], row["neuron"]] += float(row["probability"])
+    assert list(shares.values()) == pytest.approx([1.0] * len(neurons))
     # The files say the same as the object.
     rows = rows_of(tmp_path / "neurons.csv")
     assert [(row["worm"], row["neuron"]) for row in rows] == list(neurons)

@@ -24,7 +24,7 @@ def test_the_page(run, tmp_path, monkeypatch):
             commands = [line for line in content.splitlines() if line.startswith("$ ")]
             for command in commands:
                 result = run(*shlex.split(command.removeprefix("$ permvi ")))
-                printed += [command, *stripped(result.output)]
+                printed += [command, *stripped(result.stderr + result.stdout)]
             assert printed == stripped(content)
             shown += len(commands)
     assert shown >= 5

@@ -259,6 +259,12 @@ def large(n, method):
             "try more steps (--option num_steps=NUMBER) or chains (--option num_chains=NUMBER)",
         ),
         ("see pv.methods()", 9, "map", "see permvi methods"),
+        (
+            "at most max_size=24 rows, got 30; pass max_size=30 or use an approximate method",
+            30,
+            "exact",
+            "at most max_size=24 rows, got 30; pass --option max_size=30 or use --method linear",
+        ),
     ],
 )
 def test_advice_fits_the_problem(text, n, method, wanted):

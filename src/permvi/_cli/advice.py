@@ -23,13 +23,14 @@ _MORE = {
     "components": ("num_components",),
     "draws": ("num_draws",),
 }
-_SETTING = re.compile(r"(?<![\w-])((?:num|max)_[a-z_]+)=(\d+)")
+_SETTING = re.compile(r"(?:(?<=pass )|(?<=try )|(?<=, )|(?<=or ))((?:num|max)_[a-z_]+)=(\d+)")
 _NAMED = re.compile(r"\(((?:num|max)_[a-z_]+)\)")
 _WORDS = {
     "pv.methods()": "permvi methods",
     "list the pairs that matter in a models.SparseMatching": "list the pairs that matter in a file "
     "for --pairs",
     "a higher order": "--option order=2",
+    "use an approximate method": "use --method linear",
 }
 
 

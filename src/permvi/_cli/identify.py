@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from permvi._checks import one_of
-from permvi._cli import options, results, terminal
+from permvi._cli import advice, options, results, terminal
 from permvi._cli.options import CELEGANS
+from permvi._cli.outputs import Outputs
 from permvi.inference import registry as methods
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def identify(
             show_default="default of the method",
         ),
     ] = None,
+    option: options.Settings = None,
     seed: options.Seed = 0,
     level: options.Level = 0.95,
     csv_file: Annotated[
@@ -126,6 +128,8 @@ def identify(
         ),
     ] = None,
     as_json: options.AsJson = False,
+    json_file: options.JsonFile = None,
+    everything: options.All = False,
     strict: options.Strict = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -137,8 +141,10 @@ def identify(
     one_of("method", method, methods.NAMES)
     options.check_level(level)
     written = {"csv": csv_file, "weights": weights, "save": save, "plot": plot, "report": report}
-    written["probabilities"] = probabilities
-    options.check_outputs(written)
+    written |= {"probabilities": probabilities, "json": json_file}
+    outputs = Outputs(written, as_json, raw_csv, quiet=quiet, everything=everything, strict=strict)
+    outputs.check()
+    of_method = options.settings_of(option)
     options.check_positive("--noise-sd", noise_sd)
     options.check_positive("--weight-sd", weight_sd)
     with terminal.progress(quiet=quiet or as_json) as progress:
@@ -168,30 +174,32 @@ def identify(
             "noise_sd": noise_sd,
             "weight_sd": weight_sd,
         }
-        of_method = {} if restarts is None else {"num_restarts": restarts}
+        if restarts is not None:
+            of_method["num_restarts"] = restarts
         posterior = results.fit(problem.model, method, seed, progress, asked, **of_method)
         found = identify_results.by_worm(posterior, worms, problem.known)
+        outputs.note(problem.notes)
         progress("writing", 0, 1)
-        if save is not None:
-            posterior.save(save)
-        if csv_file is not None:
-            identify_results.write_csv(csv_file, found, level, raw=raw_csv)
-        if probabilities is not None:
-            identify_results.write_probabilities(probabilities, found, raw=raw_csv)
-        if weights is not None:
-            identify_results.write_weights(weights, posterior, problem.model)
-        if plot is not None:
-            results.save_figure(identify_results.draw(found), plot)
-        if report is not None:
-            identify_results.write_reports(report, found)
-    for note in () if quiet else problem.notes:
-        terminal.note(note)
-    if as_json:
-        results.print_object(identify_results.as_object(posterior, problem.model, found, level))
-    elif not quiet:
-        identify_results.show(posterior, problem.model, found, level)
-    if strict:
-        results.exit_unless_trusted(posterior.diagnostics.verdict, posterior.diagnostics.reasons[0])
+        outputs.write(
+            {
+                "save": posterior.save,
+                "csv": outputs.table(lambda: identify_results.rows_of(found, level)),
+                "probabilities": outputs.table(lambda: identify_results.probabilities_of(found)),
+                "weights": outputs.table(
+                    lambda: identify_results.weights_of(posterior, problem.model)
+                ),
+                "plot": lambda path: results.save_figure(identify_results.draw(found), path),
+                "report": lambda path: identify_results.write_reports(path, found),
+            }
+        )
+    outputs.show(
+        lambda: identify_results.as_object(posterior, problem.model, found, level),
+        lambda: identify_results.show(
+            posterior, problem.model, found, level, everything=everything
+        ),
+    )
+    reason = advice.in_commands(posterior.diagnostics.reasons[0], posterior)
+    outputs.judge(posterior.diagnostics.verdict, reason)
 
 
 def _text(path: Path | None) -> str | None:

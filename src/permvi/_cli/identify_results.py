@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from permvi import _figures, plots
 from permvi._cli import results, terminal
 from permvi._cli.identify_files import Recording
+from permvi._files import STANDARD
 from permvi.models import SharedDynamics
 from permvi.posterior import Diagnostics, Posterior
 from permvi.posterior.laws import DrawsLaw, Law
@@ -137,47 +138,40 @@ def as_object(
     }
 
 
-def write_csv(path: Path, worms: Sequence[Worm], level: float, *, raw: bool = False) -> None:
-    """Write the neurons of all worms."""
-    rows = [{"worm": worm.name, **row} for worm in worms for row in neurons_of(worm, level)]
-    results.write_csv(path, rows, raw=raw)
+def rows_of(worms: Sequence[Worm], level: float) -> list[dict[str, Any]]:
+    """Return the neurons of all worms."""
+    return [{"worm": worm.name, **row} for worm in worms for row in neurons_of(worm, level)]
 
 
-def write_probabilities(path: Path, worms: Sequence[Worm], *, raw: bool = False) -> None:
-    """Write the probabilities of all identities of all neurons."""
+def probabilities_of(worms: Sequence[Worm]) -> list[dict[str, Any]]:
+    """Return the probabilities of all identities of all neurons."""
     names = "neuron", "identity"
-    rows = [
+    return [
         {"worm": worm.name, **row}
         for worm in worms
         for row in results.probabilities_of(worm.posterior, wide=False, names=names)
     ]
-    results.write_csv(path, rows, raw=raw)
 
 
-def write_weights(path: Path, posterior: Posterior, model: SharedDynamics) -> None:
-    """Write the weight of each edge and its standard deviation, if the method infers them."""
+def weights_of(posterior: Posterior, model: SharedDynamics) -> list[dict[str, Any]]:
+    """Return the weight of each edge and its standard deviation, if the method infers them."""
     if "W" not in posterior.latents:
         raise ValueError(
             f"--weights must go with a method that infers them, got {posterior.method!r}."
         )
     names = posterior.labels[1] or ()
     found = posterior.latents["W"]
-    results.write_csv(
-        path,
-        [
-            {"from": names[b], "to": names[a], "weight": mean, "sd": sd}
-            for (a, b), mean, sd in zip(
-                np.asarray(model.edges).tolist(),
-                found.mean.tolist(),
-                found.sd.tolist(),
-                strict=True,
-            )
-        ],
-    )
+    edges = np.asarray(model.edges).tolist()
+    return [
+        {"from": names[b], "to": names[a], "weight": mean, "sd": sd}
+        for (a, b), mean, sd in zip(edges, found.mean.tolist(), found.sd.tolist(), strict=True)
+    ]
 
 
 def write_reports(path: Path, worms: Sequence[Worm]) -> list[Path]:
     """Write a report; with several worms one for each, with its name added to the file's."""
+    if path == STANDARD and len(worms) > 1:
+        raise ValueError(f"--report must be a file for {len(worms)} worms, got '-'.")
     paths = []
     for worm in worms:
         target = results.part_of(path, None if len(worms) == 1 else worm.name)
@@ -202,19 +196,36 @@ def draw(worms: Sequence[Worm]) -> Figure:
     return figure
 
 
-def show(posterior: Posterior, model: SharedDynamics, worms: Sequence[Worm], level: float) -> None:
-    """Print the neurons of all worms, then the verdict and the scales."""
+def show(
+    posterior: Posterior,
+    model: SharedDynamics,
+    worms: Sequence[Worm],
+    level: float,
+    *,
+    everything: bool = False,
+) -> None:
+    """Print the neurons of all worms, or the least certain of many; the verdict and the scales."""
     several, any_known = len(worms) > 1, any(worm.known.any() for worm in worms)
     names = [*["worm"] * several, "neuron", *["known"] * any_known]
+    listed = rows_of(worms, level)
+    shown = listed
+    if len(listed) > results.MAX_ROWS and not everything:
+        shown = sorted(listed, key=lambda row: -row["entropy"])[: results.MAX_ROWS]
     rows = []
-    for worm in worms:
-        for row in neurons_of(worm, level):
-            known = ["yes" if row["known"] else ""] * any_known
-            cells = results.label_cells({**row, "best": row["identity"]})
-            rows.append([*[worm.name] * several, row["neuron"], *known, *cells])
+    for row in shown:
+        known = ["yes" if row["known"] else ""] * any_known
+        cells = results.label_cells({**row, "best": row["identity"]})
+        rows.append([*[row["worm"]] * several, row["neuron"], *known, *cells])
     terminal.table(
         "Which neuron is it?", [*names, "identity", *results.label_columns(level)], rows, fold=False
     )
+    if len(shown) < len(listed):
+        terminal.lines(
+            [
+                f"These are the {len(shown)} least certain of {len(listed):,} neurons (--all shows "
+                "the others)."
+            ]
+        )
     terminal.lines(results.facts_of(posterior))
     for name, scale in scales_of(posterior, model).items():
         how = "learned" if scale["learned"] else "given"

@@ -207,9 +207,11 @@ def match(
         settings = problem.settings | unpaired._asdict() | files.named()
         posterior = results.fit(problem.model, method, seed, progress, settings, **of_method)
         certain = input_notes.of_certainty(posterior, problem.values, kind, temperature)
+        notes = [*problem.notes, *certain]
+        outputs.note(notes)
         progress("writing", 0, 1)
         outputs.write(outputs.makers(posterior, level))
-    outputs.finish(posterior, level=level, top=top, notes=[*problem.notes, *certain])
+    outputs.finish(posterior, level=level, top=top, notes=notes)
 
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:

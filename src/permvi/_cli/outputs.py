@@ -77,8 +77,7 @@ class Outputs:
     def finish(
         self, posterior: "Posterior", *, level: float, top: int | None, notes: Sequence[str] = ()
     ) -> None:
-        """Print notes and the posterior of one permutation, and judge it."""
-        self.note(notes)
+        """Print the posterior of one permutation, with notes in the JSON, and judge it."""
         self.show(
             lambda: results.as_object(posterior, level=level, top=top) | {"notes": list(notes)},
             lambda: results.show(posterior, level=level, top=top, everything=self.everything),

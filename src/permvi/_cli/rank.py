@@ -129,6 +129,7 @@ def rank(
             settings=asked, progress=progress,
         )  # fmt: skip
         items = found.table(level)
+        outputs.note(notes)
         progress("writing", 0, 1)
         outputs.write(
             {
@@ -143,7 +144,6 @@ def rank(
                 "report": lambda path: found.report(path, level),
             }
         )
-    outputs.note(notes)
     outputs.show(
         lambda: {**as_object(found, items, level), "notes": notes},
         lambda: show(found, items, level, everything=everything),
