@@ -189,7 +189,8 @@ def _match(
         run.check_same_run(place, fingerprint)
         found = run.solve_all(graph, rule, seed, work=place.work, progress=progress, **where)
         progress("writing", 0, 1)
-        summary, thresholds = summarise(graph, rule, found)
+        uncertain = 0.0 if fitted is None else fitted.relative_sd
+        summary, thresholds = summarise(graph, rule, found, uncertain)
         summary |= {"assumptions": list(assumptions)}
         if fitted is not None:
             summary |= {"calibration": fitted.as_dict(found.p, graph)}
