@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from permvi._cli import options, results, terminal
-from permvi._csv import read_rows
 
 More = Annotated[
     list[Path] | None,
@@ -131,6 +130,8 @@ def is_wanted(table: Path, labels: Path | None, asked: Asked, *, pairs: bool) ->
         if asked.given():
             raise ValueError(f"{asked.given()[0]} must go with --pairs, got it without.")
         return False
+    # Imported here because they load NumPy.
+    from permvi._csv import read_rows
     from permvi.linkage.sources import is_columnar
 
     if asked.given() or labels is not None or table.is_dir() or is_columnar(table):
@@ -282,6 +283,8 @@ def _calibration_lines(fit: Mapping[str, Any] | None) -> list[str]:
 
 
 def _show_tables(found: Any) -> None:
+    from permvi._csv import read_rows
+
     rows = [row.cells for row in read_rows(found.folder / "thresholds.csv").rows][1:]
     chosen = [row for row in rows if float(row[0]) in _SHOWN_THRESHOLDS]
     terminal.table(
