@@ -237,7 +237,9 @@ def score_by_splink(a: Register, b: Register) -> Candidates:
             block_on("first", "last"),
         ],
     )
-    linker = Linker([frame(a, "a"), frame(b, "b")], settings, db_api=DuckDBAPI())
+    database = DuckDBAPI()
+    tables = [database.register(frame(*side)) for side in ((a, "a"), (b, "b"))]
+    linker = Linker(tables, settings)
     rules = [block_on("first", "last", "birth")]
     linker.training.estimate_probability_two_random_records_match(rules, recall=0.6)
     linker.training.estimate_u_using_random_sampling(max_pairs=1e6)

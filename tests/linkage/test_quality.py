@@ -65,8 +65,9 @@ def test_expected_precision_and_recall_are_right(example, calibrated):
     truth, (found, _) = example[1], calibrated
     p = found.table()["p_link"].to_numpy()
     low, high = found.summary["expected_matches_interval"]
-    # The interval of 95 % and as much again, since temperature and offset are estimated.
-    assert low - (high - low) / 2 <= truth.sum() <= high + (high - low) / 2
+    # 1.8 times the half width of the 95 % interval: 3.5 standard deviations.
+    assert abs(truth.sum() - (low + high) / 2) < 1.8 * (high - low) / 2
+    assert 0.0 < found.calibration.relative_sd < 0.05
     rows = np.genfromtxt(found.folder / "thresholds.csv", delimiter=",", names=True)
     for row in rows:
         chosen = p >= row["threshold"]

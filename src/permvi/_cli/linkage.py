@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from permvi._cli import options, terminal
-from permvi._cli.outputs import Outputs
-from permvi._csv import read_rows
+
+if TYPE_CHECKING:
+    from permvi._cli.outputs import Outputs
 
 More = Annotated[
     list[Path] | None,
@@ -130,6 +131,8 @@ def is_wanted(table: Path, labels: Path | None, asked: Asked, *, pairs: bool) ->
         if asked.given():
             raise ValueError(f"{asked.given()[0]} must go with --pairs, got it without.")
         return False
+    # Imported here because they load NumPy.
+    from permvi._csv import read_rows
     from permvi.linkage.sources import is_columnar
 
     if asked.given() or labels is not None or table.is_dir() or is_columnar(table):
@@ -145,7 +148,7 @@ def link(
     numbers: Mapping[str, Any],
     unmatched: str | None,
     refused: Mapping[str, Any],
-    outputs: Outputs,
+    outputs: "Outputs",
     seed: int,
 ) -> None:
     """Link the records of some files, and show a summary.
@@ -270,6 +273,8 @@ def _calibration_lines(fit: Mapping[str, Any] | None) -> list[str]:
 
 
 def _show_tables(found: Any) -> None:
+    from permvi._csv import read_rows
+
     rows = [row.cells for row in read_rows(found.folder / "thresholds.csv").rows][1:]
     chosen = [row for row in rows if float(row[0]) in _SHOWN_THRESHOLDS]
     terminal.table(

@@ -45,6 +45,8 @@ class Calibration:
         right: (K,) whether each of them is a match.
         not_listed: The number of known pairs that are not candidates.
         expected_before: The expected number of matches among the known pairs before the fit.
+        relative_sd: The standard deviation of the expected number of all matches that the errors of
+            T and b cause, relative to that number; by the components with known pairs.
     """
 
     temperature: float
@@ -55,6 +57,7 @@ class Calibration:
     right: np.ndarray
     not_listed: int
     expected_before: float
+    relative_sd: float
 
     def as_dict(self, p: np.ndarray, graph: Graph) -> dict[str, Any]:
         """Return the fit as JSON values, given the probabilities of all pairs."""
@@ -97,7 +100,9 @@ def calibrate_weights(
     source = open_source(known, folder)
     pairs, right, not_listed = _known_pairs(source, graph, columns)
     fit = _Fit(graph, rule, seed, pairs, right)
-    values, errors = fit.maximise()
+    values, covariance = fit.maximise()
+    errors = np.sqrt(np.diag(covariance))
+    slopes = fit.relative_slopes(values)
     temperature = float(np.exp(-values[0]))
     found = Calibration(
         temperature=temperature,
@@ -108,6 +113,7 @@ def calibrate_weights(
         right=fit.right,
         not_listed=not_listed,
         expected_before=float(fit.probabilities(np.zeros(2)).sum()),
+        relative_sd=float(np.sqrt(slopes @ covariance @ slopes)),
     )
     weights = graph.weights / temperature + found.offset
     return dataclasses.replace(graph, weights=weights, own_weights=graph.weights), found
@@ -154,8 +160,12 @@ class _Fit:
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         """Return (K,) probabilities of the known pairs under the rule."""
+        return self._solved(values)[self.places]
+
+    def _solved(self, values: np.ndarray) -> np.ndarray:
+        """Return the probabilities of all pairs of the components with known pairs."""
         weights = self.task.weights * np.exp(values[0]) + values[1]
-        return np.asarray(solve(self.task._replace(weights=weights)).p[self.places])
+        return np.asarray(solve(self.task._replace(weights=weights)).p)
 
     def log_scores(self, values: np.ndarray) -> np.ndarray:
         """Return (K,) log scores of the known pairs."""
@@ -167,7 +177,7 @@ class _Fit:
         return float(-self.log_scores(values).sum() + 0.5 * ((values / _PRIOR_SD) ** 2).sum())
 
     def maximise(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best values and their standard errors."""
+        """Return the best values and their covariance."""
         from scipy.optimize import minimize
 
         simplex = np.array([[0.0, 0.0], [0.3, 0.0], [0.0, 1.0]])
@@ -195,7 +205,18 @@ class _Fit:
                 curvature[i, j] = sum(corners) / (4 * h[i, i] * h[j, j])
         bread = np.linalg.pinv(curvature)
         meat = slopes @ slopes.T + np.diag(_PRIOR_SD**-2)
-        return best, np.sqrt(np.maximum(np.diag(bread @ meat @ bread), 0.0))
+        return best, bread @ meat @ bread
+
+    def relative_slopes(self, values: np.ndarray) -> np.ndarray:
+        """Return (2,) derivatives of the log of the expected number of matches."""
+
+        def log_matches(at: np.ndarray) -> float:
+            return float(np.log(self._solved(at).sum()))
+
+        steps = _STEP * np.eye(2)
+        return np.array(
+            [(log_matches(values + s) - log_matches(values - s)) / (2 * _STEP) for s in steps]
+        )
 
 
 def _known_pairs(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from permvi import _threads
 from permvi.linkage.columns import Columns, own_probability
 from permvi.linkage.solve import DEDUPE, Task
 from permvi.linkage.sources import Source, arrow
@@ -159,7 +160,10 @@ def build_graph(
         above = "" if kept is None else " above the threshold"
         raise ValueError(f"{source.name}: expected at least one pair{above}, got none.")
     one_table = rule == DEDUPE
-    left, right = (_ids(source, columns, side, kept) for side in (0, 1))
+    # Arrow works without the interpreter's lock, so both sides are read at once.
+    with _threads.pool(2) as threads:
+        sides = threads.map(lambda side: _ids(source, columns, side, kept), (0, 1))
+        left, right = tuple(sides)
     left, right, joined = _with_datasets(source, columns, left, right, kept)
     if joined:
         notes.append(joined)
@@ -168,8 +172,8 @@ def build_graph(
         left_ids, tails, heads = _encode_together(source, left, right)
         right_ids = None
     else:
-        left_ids, tails = _encode(left)
-        right_ids, heads = _encode(right)
+        with _threads.pool(2) as threads:
+            (left_ids, tails), (right_ids, heads) = tuple(threads.map(_encode, (left, right)))
         if separate:
             notes.append("equal ids on both sides are different records")
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from permvi import _checks
+from permvi import _checks, _threads
 from permvi._files import write_json
 from permvi._version import __version__
 from permvi.inference.method import Progress, silent
@@ -166,7 +166,7 @@ def _match(
         spool = place.work / "spool"
         spool.mkdir(exist_ok=True)
         progress("reading", 0, 1)
-        source = open_source(pairs, spool)
+        source = open_source(pairs, spool, where["client"])
         columns = find_columns(source, *columns_given)
         source.settle_types((columns.left, columns.right))
         weights, notes = read_scores(source, columns, temperature)
@@ -189,7 +189,8 @@ def _match(
         run.check_same_run(place, fingerprint)
         found = run.solve_all(graph, rule, seed, work=place.work, progress=progress, **where)
         progress("writing", 0, 1)
-        summary, thresholds = summarise(graph, rule, found)
+        uncertain = 0.0 if fitted is None else fitted.relative_sd
+        summary, thresholds = summarise(graph, rule, found, uncertain)
         summary |= {"assumptions": list(assumptions)}
         if fitted is not None:
             summary |= {"calibration": fitted.as_dict(found.p, graph)}
@@ -197,8 +198,10 @@ def _match(
         def write(folder: Path) -> None:
             for name in ("pairs", "components"):
                 (folder / name).mkdir()
-            tables.write_pairs(folder / "pairs", source, graph, found)
-            tables.write_records(folder, columns, graph, rule, found)
+            with _threads.pool(2) as threads:
+                records = threads.submit(tables.write_records, folder, columns, graph, rule, found)
+                tables.write_pairs(folder / "pairs", source, graph, found)
+                records.result()
             tables.write_components(folder / "components", graph, found)
             tables.write_thresholds(folder / "thresholds.csv", thresholds)
             rows = list(tables.reviews(graph, found))

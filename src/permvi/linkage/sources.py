@@ -158,7 +158,7 @@ def _natural_type(column: Any, *, whole_only: bool) -> Any:
     return pa.string()
 
 
-def open_source(pairs: Any, spool: Path) -> Source:
+def open_source(pairs: Any, spool: Path, client: Any = None) -> Source:
     """Open pairs for reading.
 
     Args:
@@ -166,6 +166,7 @@ def open_source(pairs: Any, spool: Path) -> Source:
             to columns.
         spool: A folder for files that have to be read several times and cannot: CSV files and Dask
             DataFrames are copied to it as Parquet.
+        client: The Dask client that computes the partitions of a Dask DataFrame.
 
     Raises:
         ValueError: A file does not exist, is empty, or cannot be read.
@@ -180,7 +181,10 @@ def open_source(pairs: Any, spool: Path) -> Source:
         opened = [_open_file(path, k, spool) for k, path in enumerate(paths)]
         return Source([part for parts in opened for part in parts])
     if hasattr(pairs, "to_delayed") and hasattr(pairs, "npartitions"):
-        partitions = (part.compute() for part in pairs.partitions)
+        partitions = (
+            part.compute() if client is None else client.compute(part).result()
+            for part in pairs.partitions
+        )
         return Source(_spooled("pairs", map(_in_memory, partitions), spool, "frame"))
     table = _in_memory(pairs)
     return Source([Part("pairs", lambda columns: _slices(table, columns), table.schema)])

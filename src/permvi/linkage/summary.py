@@ -148,8 +148,13 @@ def glue(graph: Graph, group: int) -> list[dict[str, Any]]:
     ]
 
 
-def summarise(graph: Graph, rule: str, found: Answer) -> tuple[dict[str, Any], Thresholds]:
-    """Return the summary of a linking as JSON values, and the table of thresholds."""
+def summarise(
+    graph: Graph, rule: str, found: Answer, relative_sd: float = 0.0
+) -> tuple[dict[str, Any], Thresholds]:
+    """Return the summary of a linking as JSON values, and the table of thresholds.
+
+    ``relative_sd`` is the relative error of the expected matches due to calibration.
+    """
     own = own_probability(graph.own_weights)
     expected = float(found.p.sum())
     thresholds, suggested = expected_quality(found.p)
@@ -174,7 +179,9 @@ def summarise(graph: Graph, rule: str, found: Answer) -> tuple[dict[str, Any], T
         "verdict": VERDICTS[int(of_pair.max(initial=0))],
         "expected_matches": expected,
         "expected_matches_interval": interval(
-            expected, float(found.variance.sum()), graph.num_pairs
+            expected,
+            float(found.variance.sum()) + (relative_sd * expected) ** 2,
+            graph.num_pairs,
         ),
         "expected_matches_pairwise": float(own.sum()),
         "best_linking": {
