@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from permvi._jax import pytree
+from permvi._threads import single_threaded_blas
 from permvi.models import _arguments, _dynamics_arguments, _predictive
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models.linear import sum_of_pairs
@@ -79,8 +80,10 @@ class SharedDynamics(_arguments.Constrained):
     ) -> None:
         # The sums that the density needs say nothing of whiteness and tails.
         self._recordings = _dynamics_arguments.recordings(recordings)
+        with single_threaded_blas():
+            parts = [Statistics.of(each) for each in self._recordings]
         self._set(
-            [Statistics.of(each) for each in self._recordings],
+            parts,
             support,
             (weight_scale, noise_scale),
             mask=mask,
@@ -125,7 +128,9 @@ class SharedDynamics(_arguments.Constrained):
             for name, value in zip(("weight_scale", "noise_scale"), scales, strict=True)
         )
         self.learned = weight is None, noise is None
-        found = empirical_scales(spectra(*stacked), allowed.mean(), weight, noise)
+        # Sums must not depend on the number of threads, or the same seed gives other fits.
+        with single_threaded_blas():
+            found = empirical_scales(spectra(*stacked), allowed.mean(), weight, noise)
         self.weight_scale, self.noise_scale = (np.float64(scale) for scale in found)
         filled = _dynamics_arguments.fill_up(constraints, sizes, self.num_labels)
         table = (*((len(parts),) if len(parts) > 1 else ()), n, self.num_labels)
