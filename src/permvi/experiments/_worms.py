@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from permvi._threads import single_threaded_blas
+
 ROUNDING_ONE: dict[str, Any] = {"temperature": 1.0}
 """The paper's family, which rounds nothing before the end."""
 
@@ -43,6 +45,7 @@ def antisymmetric_weights(adjacency: np.ndarray, rng: np.random.Generator) -> np
     return weights / (_STABILITY * np.abs(np.linalg.eigvals(weights)).max())
 
 
+@single_threaded_blas()
 def simulate_worms(
     adjacency: np.ndarray,
     positions: np.ndarray,

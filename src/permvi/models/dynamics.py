@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from permvi._jax import pytree
 from permvi._threads import single_threaded_blas
-from permvi.models import _arguments, _dynamics_arguments, _predictive
+from permvi.models import _arguments, _dynamics_arguments, _innovations, _predictive
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models.linear import sum_of_pairs
 
@@ -254,8 +254,36 @@ class SharedDynamics(_arguments.Constrained):
         as many rows as labels, (J, m, m) and so on; ``support``; ``mask``, which includes the known
         pairs, and ``prior``, both (J, m, m); the scales, and whether they are learned.
         """
-        (n, m), J = self.shape, self.num_sites
         statistics = Statistics(*(np.asarray(getattr(self, name)) for name in _STATISTICS))
+        scales = float(self.weight_scale), float(self.noise_scale)
+        return self._regression(statistics, scales)
+
+    def forgiving_regression(self) -> dict[str, Any]:
+        """Return `shared_regression` with statistics that allow for heavy-tailed innovations.
+
+        They are those of the recordings where the innovations look normal, where the noise scale is
+        given, and where the model was made from sums over time. Otherwise they are sums of
+        pseudo-observations, see `permvi.models._innovations`, and ``degrees`` has the degrees of
+        freedom of the innovations.
+        """
+        recordings = getattr(self, "_recordings", None)
+        if recordings is None or not self.learned[1]:
+            return self.shared_regression()
+        weight, noise = float(self.weight_scale), float(self.noise_scale)
+        density = len(self.edges) / self.num_labels**2
+        with single_threaded_blas():
+            parts = [Statistics.of(each) for each in recordings]
+            found = _innovations.heavy_tailed(recordings, parts, noise**2 / (weight**2 * density))
+            if found is None:
+                return self.shared_regression()
+            n = self.shape[0]
+            statistics = Statistics.stack([part.padded(n) for part in found[0]])
+            given = None if self.learned[0] else weight
+            scales = empirical_scales(spectra(*statistics), density, given, None)
+        return {**self._regression(statistics, scales), "degrees": found[1].degrees}
+
+    def _regression(self, statistics: Statistics, scales: tuple[float, float]) -> dict[str, Any]:
+        (n, m), J = self.shape, self.num_sites
         mask = _dynamics_arguments.square_mask(self.mask, self.known, J, self.shape)
         prior = np.zeros((J, m, m))
         if self.prior_scores is not None:
@@ -265,8 +293,8 @@ class SharedDynamics(_arguments.Constrained):
             "support": self.support,
             "mask": np.ones((J, m, m), bool) if mask is None else mask.reshape(J, m, m),
             "prior": prior,
-            "weight_scale": float(self.weight_scale),
-            "noise_scale": float(self.noise_scale),
+            "weight_scale": scales[0],
+            "noise_scale": scales[1],
             "learn_weight": self.learned[0],
             "learn_noise": self.learned[1],
         }

@@ -23,13 +23,17 @@ from permvi.inference.dynamics.matching import Edges, PairScores, estimate_edges
 from permvi.inference.dynamics.regression import Scales, SharedRegression
 from permvi.inference.dynamics.search import (
     MEAN_SIZE,
+    Law,
+    State,
     ascend,
     cavity_scores,
     plausible_moves,
     rematch_blocks,
     search,
+    state_of,
     take_over,
 )
+from permvi.inference.dynamics.wiring import Wiring, wrong_edges
 from permvi.inference.map.polytope import relaxed_starts
 from permvi.inference.method import StepProgress
 
@@ -64,12 +68,15 @@ class CollapsedOptions:
         temperature: Temperature of the posterior that is sampled. Values above 1 give the evidence
             less weight than the model does, because the model is not quite right: it takes weights
             to be independent, but those of the two directions of an edge seldom are.
+        forgive: Whether to allow for wrong edges of the support, heavy tails and measurement noise
+            where the recordings show them.
     """
 
     num_restarts: int = 4
     num_steps: int | None = None
     num_draws: int = 250
     temperature: float = 1.5
+    forgive: bool = True
 
     def __post_init__(self) -> None:
         for name in ("num_restarts", "num_draws"):
@@ -102,6 +109,7 @@ class CollapsedResult(NamedTuple):
         found_log_densities: (R,) the log densities of these optima.
         scales: The variances, learned or given.
         weights: Moments of W.
+        wiring: The errors of the diagram, None where the recordings show none.
         num_evaluations: The number of exact evidences, of their differences and of gradients.
     """
 
@@ -113,6 +121,7 @@ class CollapsedResult(NamedTuple):
     found: np.ndarray
     found_log_densities: np.ndarray
     scales: Scales
+    wiring: Wiring | None
     weights: Weights
     num_evaluations: int
 
@@ -137,7 +146,7 @@ class Chain(NamedTuple):
 
 
 def run_chain(
-    state: CollapsedState,
+    state: State,
     edges: Sequence[Edges],
     cycles: Moves,
     rng: np.random.Generator,
@@ -237,6 +246,7 @@ def run_collapsed(
     """
     num, temperature = options.num_restarts, options.temperature
     edges = _estimates(problem, scales)
+    law: Law
     starts = relaxed_starts(num, problem.mask.shape, problem.mask, rng)
     total = 4 * num
     learned = {"learn_weight": learn_weight, "learn_noise": learn_noise}
@@ -244,9 +254,19 @@ def run_collapsed(
         finds = pool.map(lambda start: search(problem, edges, scales, start, **learned), starts)
         searched = _told(finds, on_progress, 0, total)
         best = max(searched, key=lambda state: state.log_evidence)
-        # Densities are comparable at equal scales only, so all searches get those of the best.
-        states = [CollapsedState(problem, state.perms, best.scales) for state in searched]
         edges = _estimates(problem, best.scales)
+        normal, law = best.scales, best.scales
+        wrong = wrong_edges(problem, edges, best.perms, normal) if options.forgive else None
+        if wrong is not None:
+            finds = pool.map(
+                lambda state, start: _search_again(problem, edges, wrong, state, start),
+                searched, starts,
+            )
+            searched = list(finds)
+            best = max(searched, key=lambda state: state.log_evidence)
+            law = best.scales
+        # Densities are comparable at equal scales only, so all searches get those of the best.
+        states = [state_of(problem, edges, state.perms, law) for state in searched]
         num_steps = options.num_steps or _default_steps(states[0], edges, options.num_draws)
         # The searches are still independent: their agreement tells whether an optimum was missed.
         alone = _explorations(pool, states, edges, rng, differ=_cycles(states).num > 0)
@@ -259,7 +279,7 @@ def run_collapsed(
         cycles = _cycles(states)
         values = np.array([state.log_density for state in states])
         chosen = rng.choice(num, size=num, p=softmax(values / temperature))
-        starting = [CollapsedState(problem, states[member].perms, best.scales) for member in chosen]
+        starting = [state_of(problem, edges, states[member].perms, law) for member in chosen]
         sampled = pool.map(
             lambda state, stream: _sample(state, edges, cycles, stream, num_steps, options),
             starting,
@@ -267,7 +287,7 @@ def run_collapsed(
         )
         chains = _told(sampled, on_progress, 3 * num, total)
     top = max(chains, key=lambda chain: chain.best_log_density)
-    climbed = CollapsedState(problem, top.best, best.scales)
+    climbed = state_of(problem, edges, top.best, law)
     ascend(climbed, edges)
     mode = max((climbed, *states), key=lambda state: state.log_density)
     take_over(mode, cycles)
@@ -281,12 +301,30 @@ def run_collapsed(
         log_evidence_offset=mode.log_evidence - mode.log_density,
         found=found,
         found_log_densities=found_values,
-        scales=best.scales,
-        weights=_weights(problem, best.scales, draws, rng),
+        scales=normal,
+        wiring=law if isinstance(law, Wiring) else None,
+        weights=_weights(problem, normal, draws, rng),
         num_evaluations=sum(
             state.num_evaluations for state in {*searched, *states, *starting, climbed, mode}
         ),
     )
+
+
+def _search_again(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    wrong: Wiring,
+    state: State,
+    start: np.ndarray,
+) -> State:
+    """Search with wrong edges from a start and from where a search without them ended."""
+    fresh = search(problem, edges, wrong, start, learn_weight=True, learn_noise=True)
+    moved = state_of(problem, edges, state.perms, fresh.scales)
+    ascend(moved, edges)
+    better = max((fresh, moved), key=lambda each: each.log_density)
+    better.num_evaluations = fresh.num_evaluations + moved.num_evaluations
+    better.learn_scales(weight=True, noise=True)
+    return better
 
 
 def _estimates(problem: SharedRegression, scales: Scales) -> list[Edges]:
@@ -305,13 +343,13 @@ def _told(
     return found
 
 
-def _default_steps(state: CollapsedState, edges: Sequence[Edges], num_draws: int) -> int:
+def _default_steps(state: State, edges: Sequence[Edges], num_draws: int) -> int:
     """Return the number of proposals of a chain, in proportion to the plausible moves."""
     num_moves = plausible_moves(state, edges)[0].num
     return int(np.clip(_STEPS_PER_MOVE * num_moves, max(_FEWEST_STEPS, num_draws), _MOST_STEPS))
 
 
-def _cycles(states: Sequence[CollapsedState]) -> Moves:
+def _cycles(states: Sequence[State]) -> Moves:
     """Return the cycles that lead from any state to any other."""
     perms = [state.perms for state in states]
     pairs = [differences(perms[:r], perms[r]) for r in range(1, len(perms))]
@@ -320,7 +358,7 @@ def _cycles(states: Sequence[CollapsedState]) -> Moves:
 
 def _explorations(
     pool: ThreadPoolExecutor,
-    states: Sequence[CollapsedState],
+    states: Sequence[State],
     edges: Sequence[Edges],
     rng: np.random.Generator,
     *,
@@ -337,7 +375,7 @@ def _explorations(
     coverage = _COVERAGE if differ else 1
     num_blocks = min(-(-coverage * num_open // MEAN_SIZE), _MOST_BLOCKS)
 
-    def explore(state: CollapsedState, stream: np.random.Generator) -> None:
+    def explore(state: State, stream: np.random.Generator) -> None:
         if cycles is not None:
             take_over(state, cycles)
         rematch_blocks(state, edges, stream, num_blocks)
@@ -346,7 +384,7 @@ def _explorations(
 
 
 def _sample(
-    state: CollapsedState,
+    state: State,
     edges: Sequence[Edges],
     cycles: Moves,
     rng: np.random.Generator,
