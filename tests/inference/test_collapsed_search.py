@@ -17,7 +17,7 @@ from permvi.inference.dynamics.matching import (
     pair_scores,
 )
 from permvi.inference.dynamics.regression import Lists
-from permvi.inference.dynamics.run import run_chain
+from permvi.inference.dynamics.chains import run_chain
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
 
 NO_CYCLES = Moves.single(np.empty((0, 3)))

@@ -143,7 +143,7 @@ def fill_up(
     kinds = (("mask", True, 2), ("known", -1, 1), ("prior_scores", 0.0, 2))
     if min(sizes) == n:
         for name, _, ndim in kinds:
-            value = filled.get(name)
+            value: Any = filled.get(name)
             # A sequence of arrays, as subjects of different sizes need it.
             if isinstance(value, list | tuple):
                 value = np.stack([np.asarray(each) for each in value])

@@ -100,3 +100,18 @@ def _residuals(
         coefficients = np.linalg.solve(part.C0 + ridge * np.eye(len(part.C0)), part.C1.T)
         found.append(activity[1:] - activity[:-1] @ coefficients)
     return found
+
+
+def filtered_statistics(activity: np.ndarray, weights: np.ndarray, gain: float) -> Statistics:
+    r"""Return the statistics of recorded targets (T, n) given filtered inputs.
+
+    The inputs are :math:`x_t = B x_{t-1} + g \, (o_t - B x_{t-1})` with weights B, (n, n), and the
+    gain g of a Kalman filter in its steady state.
+    """
+    inputs = gain * activity
+    kept = (1 - gain) * weights
+    for t in range(1, len(activity)):
+        inputs[t] += kept @ inputs[t - 1]
+    whole = Statistics.of(activity)
+    before = inputs[:-1]
+    return whole._replace(C0=before.T @ before, C1=activity[1:].T @ before)

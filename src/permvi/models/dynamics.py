@@ -264,7 +264,8 @@ class SharedDynamics(_arguments.Constrained):
         They are those of the recordings where the innovations look normal, where the noise scale is
         given, and where the model was made from sums over time. Otherwise they are sums of
         pseudo-observations, see `permvi.models._innovations`, and ``degrees`` has the degrees of
-        freedom of the innovations.
+        freedom of the innovations. Where innovations are normal and their scale is unknown,
+        ``filtered`` is `filtered_statistics`.
         """
         recordings = getattr(self, "_recordings", None)
         if recordings is None or not self.learned[1]:
@@ -275,12 +276,29 @@ class SharedDynamics(_arguments.Constrained):
             parts = [Statistics.of(each) for each in recordings]
             found = _innovations.heavy_tailed(recordings, parts, noise**2 / (weight**2 * density))
             if found is None:
-                return self.shared_regression()
+                return {**self.shared_regression(), "filtered": self.filtered_statistics}
             n = self.shape[0]
             statistics = Statistics.stack([part.padded(n) for part in found[0]])
             given = None if self.learned[0] else weight
             scales = empirical_scales(spectra(*statistics), density, given, None)
         return {**self._regression(statistics, scales), "degrees": found[1].degrees}
+
+    def filtered_statistics(
+        self, weights: np.ndarray, perms: np.ndarray, gain: float
+    ) -> dict[str, np.ndarray]:
+        """Return ``C0`` and ``C1`` of `shared_regression` with inputs free of measurement noise.
+
+        A Kalman filter with weights (m, m), permutations (J, m) and a steady gain computes the
+        inputs; at gain one they are the recordings.
+        """
+        with single_threaded_blas():
+            parts = [
+                _innovations.filtered_statistics(
+                    activity, weights[np.ix_(*[perm[: activity.shape[1]]] * 2)], gain
+                ).padded(self.num_labels)
+                for activity, perm in zip(self._recordings, perms, strict=True)
+            ]
+        return {name: np.stack([getattr(part, name) for part in parts]) for name in ("C0", "C1")}
 
     def _regression(self, statistics: Statistics, scales: tuple[float, float]) -> dict[str, Any]:
         (n, m), J = self.shape, self.num_sites

@@ -125,6 +125,11 @@ class CollapsedState:
         """The statistics by label."""
         return self._sums
 
+    @property
+    def likely_edges(self) -> np.ndarray:
+        """The edges of the support, (m, m) booleans; there are no others."""
+        return self.problem.support
+
     def refresh(self) -> None:
         """Recompute the statistics from the permutations, since updates lose digits."""
         self._sums = self.problem.pool(self.problem.by_label(self._rows))

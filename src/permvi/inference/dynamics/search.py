@@ -1,9 +1,11 @@
 """Search for a local optimum of the exact evidence: match each subject, all jointly, then move."""
 
 from collections.abc import Iterable, Sequence
+from typing import overload
 
 import numpy as np
 
+from permvi.inference.dynamics import wiring
 from permvi.inference.dynamics.evidence import CollapsedState, Moves, differences
 from permvi.inference.dynamics.matching import (
     Edges,
@@ -14,7 +16,6 @@ from permvi.inference.dynamics.matching import (
     posterior_beliefs,
     prior_beliefs,
 )
-from permvi.inference.dynamics import wiring
 from permvi.inference.dynamics.regression import Scales, SharedRegression, Sums
 from permvi.inference.dynamics.wiring import Wiring, WiringState
 from permvi.problem.unmatched import random_assignments
@@ -50,6 +51,26 @@ def state_of(
     return CollapsedState(problem, perms, law)
 
 
+@overload
+def search(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    law: Scales,
+    starts: np.ndarray,
+    *,
+    learn_weight: bool,
+    learn_noise: bool,
+) -> CollapsedState: ...
+@overload
+def search(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    law: Wiring,
+    starts: np.ndarray,
+    *,
+    learn_weight: bool,
+    learn_noise: bool,
+) -> WiringState: ...
 def search(
     problem: SharedRegression,
     edges: Sequence[Edges],

@@ -23,7 +23,7 @@ are no edges, so the errors' scale is that of the bulk of all pairs (an empirica
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from permvi.inference.dynamics.evidence import Moves, Screen
 from permvi.inference.dynamics.matching import Edges, PairScores
 from permvi.inference.dynamics.regression import Scales, SharedRegression
 
-_STEPS = 20
+_STEPS = 12
 # Pseudo-counts of edges and of none among the edges of the diagram, and among other pairs.
 _PSEUDO = 1.0
 _LEAST_VARIANCE = 1e-6
@@ -60,6 +60,12 @@ class Wiring(NamedTuple):
     even: float
     error: float
     symmetric: bool
+
+    def errors(self, support: np.ndarray) -> tuple[float, float]:
+        """Return the expected shares of edges that are none and of missing ones, by its edges."""
+        off = ~np.eye(len(support), dtype=bool)
+        drawn, others = (support & off).sum(), (~support & off).sum()
+        return 1 - self.kept, self.missing * float(others) / max(float(drawn), 1.0)
 
     @property
     def parameters(self) -> np.ndarray:
@@ -158,7 +164,7 @@ def learn(
     num_drawn = pairs.drawn.sum()
     for _ in range(_STEPS):
         edge, _ = _posterior(pairs, wiring)
-        weights = {}
+        weights: dict[str, Any] = {}
         for name, x in (("odd", pairs.odd), ("even", pairs.even)):
             variance = getattr(wiring, name)
             scale = 1 + pairs.precision / wiring.error * variance
@@ -192,10 +198,8 @@ def wrong_edges(
     none = Wiring(1 - near, near, scales.weight, scales.weight, 1.0, symmetric)
     _, without = learn(sums, problem.support, none, errors=False)
     found, value = learn(sums, problem.support, none._replace(kept=0.9, missing=0.005))
-    off = ~np.eye(problem.size, dtype=bool)
-    num_drawn = float((problem.support & off).sum())
-    missing = found.missing * float((~problem.support & off).sum())
-    asked = missing >= max(_LEAST_MISSING, _LEAST_SHARE * num_drawn)
+    share = found.errors(problem.support)[1]
+    asked = share >= _LEAST_SHARE and share * problem.support.sum() >= _LEAST_MISSING
     return found if asked and value - without > _LEAST_EVIDENCE else None
 
 
@@ -285,9 +289,9 @@ class WiringState:
         return _posterior(pairs, self.scales)[1] + self.problem.log_prior(self.perms)
 
     @property
-    def probabilities(self) -> np.ndarray:
-        """The probability (m, m) that each pair of labels is an edge."""
-        return edge_probabilities(self._sums, self.problem.support, self.scales)
+    def likely_edges(self) -> np.ndarray:
+        """The pairs of labels that are more likely edges than not, (m, m) booleans."""
+        return edge_probabilities(self._sums, self.problem.support, self.scales) > 0.5
 
     def refresh(self) -> None:
         """Recompute the sums from the permutations, since updates lose digits."""

@@ -63,9 +63,7 @@ def _pair(
     P = coefficients[0] / parameters[6]
     one = -0.5 * np.log1p(P * parameters[4])
     there = parameters[2 + forward] + _softplus(parameters[forward] + one + 2 * odd * x**2)
-    return there + parameters[2 + backward] + _softplus(
-        parameters[backward] + one + 2 * odd * y**2
-    )
+    return there + parameters[2 + backward] + _softplus(parameters[backward] + one + 2 * odd * y**2)
 
 
 @_compile
