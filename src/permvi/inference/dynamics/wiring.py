@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from permvi.inference.dynamics.evidence import Moves, Screen
+from permvi.inference.dynamics.evidence import Moves, Permuted, Screen
 from permvi.inference.dynamics.matching import Edges, PairScores
 from permvi.inference.dynamics.regression import Scales, SharedRegression
 
@@ -261,21 +261,15 @@ def edge_probabilities(sums: Estimates, support: np.ndarray, wiring: Wiring) -> 
     return found
 
 
-class WiringState:
+class WiringState(Permuted):
     """Permutations (J, m) of all subjects and the sums of all pairs, as `CollapsedState` has it."""
 
     def __init__(
         self, problem: SharedRegression, edges: Sequence[Edges], perms: np.ndarray, scales: Wiring
     ) -> None:
-        self.problem, self.scales = problem, scales
-        self.num_evaluations = 0
+        self.scales = scales
         self._estimates = Estimates.of(edges)
-        self.move_to(perms)
-
-    @property
-    def perms(self) -> np.ndarray:
-        """The label of each row, (J, m)."""
-        return np.argsort(self._rows, axis=1)
+        super().__init__(problem, perms)
 
     @property
     def log_density(self) -> float:
@@ -301,11 +295,6 @@ class WiringState:
         self._value = float(
             wiring_kernels.evidence(*self._sums, self.problem.support, self.scales.parameters)
         )
-
-    def move_to(self, perms: np.ndarray) -> None:
-        """Replace the permutations, (J, m)."""
-        self._rows = np.argsort(perms, axis=1)
-        self.refresh()
 
     def walk(
         self, moves: Moves, order: np.ndarray, thresholds: np.ndarray, screen: Screen | None = None
