@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from permvi.inference.dynamics import CollapsedOptions, evidence_kernels
+from permvi.inference.dynamics.chains import run_chain
 from permvi.inference.dynamics.evidence import CollapsedState, Moves, Screen, differences
 from permvi.inference.dynamics.matching import (
     Beliefs,
@@ -17,7 +18,6 @@ from permvi.inference.dynamics.matching import (
     pair_scores,
 )
 from permvi.inference.dynamics.regression import Lists
-from permvi.inference.dynamics.run import run_chain
 from tests.inference.collapsed_cases import model_of, random_perms, regression, scales_of
 
 NO_CYCLES = Moves.single(np.empty((0, 3)))

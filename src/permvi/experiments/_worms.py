@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from permvi._threads import single_threaded_blas
+
 ROUNDING_ONE: dict[str, Any] = {"temperature": 1.0}
 """The paper's family, which rounds nothing before the end."""
 
@@ -43,6 +45,7 @@ def antisymmetric_weights(adjacency: np.ndarray, rng: np.random.Generator) -> np
     return weights / (_STABILITY * np.abs(np.linalg.eigvals(weights)).max())
 
 
+@single_threaded_blas()
 def simulate_worms(
     adjacency: np.ndarray,
     positions: np.ndarray,
@@ -53,13 +56,17 @@ def simulate_worms(
     num_known: int = 25,
     num_recorded: int | None = None,
     saturation: float | None = None,
+    degrees: float | None = None,
+    measurement_scale: float = 0.0,
 ) -> Worms:
     r"""Simulate :math:`y_t = W y_{t-1} + \epsilon_t` with unit noise, neurons in random order.
 
     The connectome ``adjacency`` is (m, m) and symmetric, ``positions`` (m,) are those of its
     neurons. Every worm has its own random choice of known neurons, as in the authors' published
     code (the paper does not say), and of ``num_recorded`` neurons (by default all). With
-    ``saturation`` c the dynamics are :math:`y_t = c \tanh(W y_{t-1} / c) + \epsilon_t`.
+    ``saturation`` c the dynamics are :math:`y_t = c \tanh(W y_{t-1} / c) + \epsilon_t`. With
+    ``degrees`` the noise has Student's t distribution. The recordings have further noise with
+    standard deviation ``measurement_scale``.
     """
     m = len(adjacency)
     weights = antisymmetric_weights(adjacency, rng)
@@ -71,7 +78,10 @@ def simulate_worms(
             drive = weights @ activity[t - 1]
             if saturation is not None:
                 drive = saturation * np.tanh(drive / saturation)
-            activity[t] = drive + rng.normal(size=m)
+            noise = rng.normal(size=m) if degrees is None else rng.standard_t(degrees, size=m)
+            activity[t] = drive + noise
+        if measurement_scale > 0:
+            activity += measurement_scale * rng.normal(size=activity.shape)
         identities = rng.permutation(m)[:num_recorded]
         markers = rng.choice(identities, num_known, replace=False)
         truth.append(identities)

@@ -140,13 +140,19 @@ def fill_up(
 ) -> dict[str, Any]:
     """Extend the constraints of all subjects to the size of the largest."""
     n, filled = max(sizes), dict(constraints)
+    kinds = (("mask", True, 2), ("known", -1, 1), ("prior_scores", 0.0, 2))
     if min(sizes) == n:
-        for name in ("mask", "known", "prior_scores"):
+        for name, _, ndim in kinds:
+            value: Any = filled.get(name)
             # A sequence of arrays, as subjects of different sizes need it.
-            if isinstance(filled.get(name), list | tuple):
-                filled[name] = np.stack([np.asarray(each) for each in filled[name]])
+            if isinstance(value, list | tuple):
+                value = np.stack([np.asarray(each) for each in value])
+            # One subject has no axis of subjects, also where recordings are a list of one.
+            if len(sizes) == 1 and len(np.shape(value)) == ndim + 1 and len(value) == 1:
+                value = value[0]
+            filled[name] = value
         return filled
-    for name, blank, ndim in (("mask", True, 2), ("known", -1, 1), ("prior_scores", 0.0, 2)):
+    for name, blank, ndim in kinds:
         value = filled.get(name)
         if value is None and name != "mask":
             continue

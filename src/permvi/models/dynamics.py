@@ -9,7 +9,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from permvi._jax import pytree
-from permvi.models import _arguments, _dynamics_arguments, _predictive
+from permvi._threads import single_threaded_blas
+from permvi.models import _arguments, _dynamics_arguments, _innovations, _predictive
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models.linear import sum_of_pairs
 
@@ -79,8 +80,10 @@ class SharedDynamics(_arguments.Constrained):
     ) -> None:
         # The sums that the density needs say nothing of whiteness and tails.
         self._recordings = _dynamics_arguments.recordings(recordings)
+        with single_threaded_blas():
+            parts = [Statistics.of(each) for each in self._recordings]
         self._set(
-            [Statistics.of(each) for each in self._recordings],
+            parts,
             support,
             (weight_scale, noise_scale),
             mask=mask,
@@ -125,7 +128,9 @@ class SharedDynamics(_arguments.Constrained):
             for name, value in zip(("weight_scale", "noise_scale"), scales, strict=True)
         )
         self.learned = weight is None, noise is None
-        found = empirical_scales(spectra(*stacked), allowed.mean(), weight, noise)
+        # Sums must not depend on the number of threads, or the same seed gives other fits.
+        with single_threaded_blas():
+            found = empirical_scales(spectra(*stacked), allowed.mean(), weight, noise)
         self.weight_scale, self.noise_scale = (np.float64(scale) for scale in found)
         filled = _dynamics_arguments.fill_up(constraints, sizes, self.num_labels)
         table = (*((len(parts),) if len(parts) > 1 else ()), n, self.num_labels)
@@ -249,8 +254,54 @@ class SharedDynamics(_arguments.Constrained):
         as many rows as labels, (J, m, m) and so on; ``support``; ``mask``, which includes the known
         pairs, and ``prior``, both (J, m, m); the scales, and whether they are learned.
         """
-        (n, m), J = self.shape, self.num_sites
         statistics = Statistics(*(np.asarray(getattr(self, name)) for name in _STATISTICS))
+        scales = float(self.weight_scale), float(self.noise_scale)
+        return self._regression(statistics, scales)
+
+    def forgiving_regression(self) -> dict[str, Any]:
+        """Return `shared_regression` with statistics that allow for heavy-tailed innovations.
+
+        They are those of the recordings where the innovations look normal, where the noise scale is
+        given, and where the model was made from sums over time. Otherwise they are sums of
+        pseudo-observations, see `permvi.models._innovations`, and ``degrees`` has the degrees of
+        freedom of the innovations. Where innovations are normal and their scale is unknown,
+        ``filtered`` is `filtered_statistics`.
+        """
+        recordings = getattr(self, "_recordings", None)
+        if recordings is None or not self.learned[1]:
+            return self.shared_regression()
+        weight, noise = float(self.weight_scale), float(self.noise_scale)
+        density = len(self.edges) / self.num_labels**2
+        with single_threaded_blas():
+            parts = [Statistics.of(each) for each in recordings]
+            found = _innovations.heavy_tailed(recordings, parts, noise**2 / (weight**2 * density))
+            if found is None:
+                return {**self.shared_regression(), "filtered": self.filtered_statistics}
+            n = self.shape[0]
+            statistics = Statistics.stack([part.padded(n) for part in found[0]])
+            given = None if self.learned[0] else weight
+            scales = empirical_scales(spectra(*statistics), density, given, None)
+        return {**self._regression(statistics, scales), "degrees": found[1].degrees}
+
+    def filtered_statistics(
+        self, weights: np.ndarray, perms: np.ndarray, gain: float
+    ) -> dict[str, np.ndarray]:
+        """Return ``C0`` and ``C1`` of `shared_regression` with inputs free of measurement noise.
+
+        A Kalman filter with weights (m, m), permutations (J, m) and a steady gain computes the
+        inputs; at gain one they are the recordings.
+        """
+        with single_threaded_blas():
+            parts = [
+                _innovations.filtered_statistics(
+                    activity, weights[np.ix_(*[perm[: activity.shape[1]]] * 2)], gain
+                ).padded(self.num_labels)
+                for activity, perm in zip(self._recordings, perms, strict=True)
+            ]
+        return {name: np.stack([getattr(part, name) for part in parts]) for name in ("C0", "C1")}
+
+    def _regression(self, statistics: Statistics, scales: tuple[float, float]) -> dict[str, Any]:
+        (n, m), J = self.shape, self.num_sites
         mask = _dynamics_arguments.square_mask(self.mask, self.known, J, self.shape)
         prior = np.zeros((J, m, m))
         if self.prior_scores is not None:
@@ -260,8 +311,8 @@ class SharedDynamics(_arguments.Constrained):
             "support": self.support,
             "mask": np.ones((J, m, m), bool) if mask is None else mask.reshape(J, m, m),
             "prior": prior,
-            "weight_scale": float(self.weight_scale),
-            "noise_scale": float(self.noise_scale),
+            "weight_scale": scales[0],
+            "noise_scale": scales[1],
             "learn_weight": self.learned[0],
             "learn_noise": self.learned[1],
         }

@@ -9,16 +9,17 @@ never "trust".
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from permvi import _threads, assignment
 from permvi._checks import one_of
 from permvi.inference.dynamics.evidence import CollapsedState
+from permvi.inference.dynamics.measurement import Filtered, measurement_noise
 from permvi.inference.dynamics.regression import Scales, SharedRegression
 from permvi.inference.dynamics.run import CollapsedOptions, CollapsedResult, run_collapsed
-from permvi.inference.dynamics.shared import LATENT, dynamics_of, outer, unknown_rows
+from permvi.inference.dynamics.shared import LATENT, Dynamics, dynamics_of, outer, unknown_rows
 from permvi.inference.dynamics.softassign import SoftassignOptions, SoftassignResult, run_softassign
 from permvi.inference.mcmc.result import summarise_chains
 from permvi.inference.method import Context, Method, MethodInfo, option_names
@@ -44,6 +45,8 @@ _TOSS_UP = 0.5
 # Expected accuracy of the rows whose label is not known.
 _RIGHT_CHECK = 0.9
 _RIGHT_DISTRUST = 0.7
+# The share of missing edges, relative to the support, from which on the support is in doubt.
+_MISSING_CHECK = 0.5
 # Probabilities may underflow; this floor leaves some matching with positive probability.
 _LEAST = 1e-9
 # The largest change of an entry in the last step of a mean field that has converged.
@@ -57,19 +60,60 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         ValueError: The model has no shared dynamics.
     """
     search, chosen = _search_options(context)
-    problem, scales, learn_weight, learn_noise = dynamics_of(prepared, context.method)
     if search == "softassign":
+        problem, scales, *_ = dynamics_of(prepared, context.method)
         return _softassign([prepared], [problem], [scales], chosen)[0]
-    result = run_collapsed(
-        problem,
-        scales,
-        np.random.default_rng(context.seed),
-        CollapsedOptions(**chosen),
-        learn_weight=learn_weight,
-        learn_noise=learn_noise,
-        on_progress=context.step,
-    )
-    return _sampled_posterior(prepared, result, unknown_rows(prepared, problem))
+    options = CollapsedOptions(**chosen)
+    dynamics = dynamics_of(prepared, context.method, forgive=options.forgive)
+    rng = np.random.default_rng(context.seed)
+    learned = {"learn_weight": dynamics.learn_weight, "learn_noise": dynamics.learn_noise}
+
+    def fit(problem: SharedRegression, scales: Scales) -> CollapsedResult:
+        return run_collapsed(problem, scales, rng, options, on_progress=context.step, **learned)
+
+    result, noise = fit(dynamics.problem, dynamics.scales), None
+    if dynamics.filtered is not None:
+        noise = measurement_noise(
+            dynamics.problem, result.mode, result.support, result.scales, dynamics.filtered,
+            weight=dynamics.learn_weight, noise=dynamics.learn_noise,
+        )  # fmt: skip
+        if noise is not None:
+            result = fit(noise.problem, noise.scales)
+    forgiven = _forgiven(dynamics, result, noise)
+    return _sampled_posterior(prepared, result, unknown_rows(prepared, dynamics.problem), forgiven)
+
+
+class Forgiven(NamedTuple):
+    """What the fit has allowed for, as judgements for the verdict and as arrays."""
+
+    judgements: list[Judgement]
+    extras: dict[str, np.ndarray]
+
+
+def _forgiven(dynamics: Dynamics, result: CollapsedResult, noise: Filtered | None) -> Forgiven:
+    judgements: list[Judgement] = []
+    extras: dict[str, np.ndarray] = {}
+    if dynamics.degrees is not None:
+        extras["innovation_degrees"] = np.array(dynamics.degrees)
+        words = f"Student's t with {dynamics.degrees:g} degrees of freedom"
+        judgements.append(Judgement("trust", (f"allowed for: innovations have tails of {words}",)))
+    if noise is not None:
+        extras["measurement_scale"] = np.array(noise.noise_scale)
+        words = f"allowed for: measurement noise of standard deviation {noise.noise_scale:.2g}"
+        judgements.append(Judgement("trust", (words,)))
+    if result.wiring is not None:
+        drawn, missing = result.wiring.errors(dynamics.problem.support)
+        extras["wrong_edges"], extras["missing_edges"] = np.array(drawn), np.array(missing)
+        words = (
+            f"edges of the support seem wrong: {100 * drawn:.0f} % of them are none, and "
+            f"{100 * missing:.0f} % as many are missing"
+        )
+        judgements.append(
+            Judgement("trust", (f"allowed for: {words}",))
+            if missing < _MISSING_CHECK
+            else Judgement("check", (f"{words}, so the support may not be that of the data",))
+        )
+    return Forgiven(judgements, extras)
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
@@ -79,7 +123,7 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
         return None
     with _threads.pool(len(batch)) as pool:
         given = pool.map(lambda prepared: dynamics_of(prepared, context.method), batch)
-        problems, scales, _, _ = zip(*given, strict=True)
+        problems, scales, *_ = zip(*given, strict=True)
     if len({problem.mask.shape for problem in problems}) > 1:
         return None
     return _softassign(batch, problems, scales, chosen)
@@ -99,7 +143,7 @@ def _search_options(context: Context) -> tuple[Search, dict[str, Any]]:
 
 
 def _sampled_posterior(
-    prepared: Prepared, result: CollapsedResult, unknown: np.ndarray
+    prepared: Prepared, result: CollapsedResult, unknown: np.ndarray, forgiven: Forgiven
 ) -> Posterior:
     n, m = prepared.model.shape
     draws, mode, found = (
@@ -112,10 +156,12 @@ def _sampled_posterior(
         "shape": (n, m),
         "mode": mode,
         "latents": {LATENT: Latent(result.weights.mean, result.weights.sd)},
-        "log_evidence": float(np.logaddexp.reduce(densities)) + result.log_evidence_offset,
-        "log_evidence_kind": "bound",
         "num_evaluations": result.num_evaluations,
     }
+    if not forgiven.judgements:
+        # Other densities are of estimates or pseudo-observations, not of the recordings.
+        total = float(np.logaddexp.reduce(densities)) + result.log_evidence_offset
+        fields |= {"log_evidence": total, "log_evidence_kind": "bound"}
     posterior = Posterior.from_draws(flat, **fields)
     surprises = _surprises(posterior, found, unknown)
     missed = _chance_missed(surprises)
@@ -126,7 +172,7 @@ def _sampled_posterior(
         posterior = Posterior.from_draws(np.concatenate(parts), np.log(shared), **fields)
     summary, right = summarise_chains(draws, m), _expected_accuracy(posterior.marginals, unknown)
     diagnostics = Diagnostics(
-        *worst_first([_judge_searches(surprises), _judge_data(right)]),
+        *worst_first([_judge_searches(surprises), _judge_data(right), *forgiven.judgements]),
         ess_per_draw=summary.ess_per_draw,
         sampling_error_by_row=summary.sampling_error_by_row,
         extras={
@@ -134,6 +180,7 @@ def _sampled_posterior(
             "search_log_densities": result.found_log_densities,
             "search_surprises": surprises,
             **_scales(result.scales),
+            **forgiven.extras,
         },
     )
     return dataclasses.replace(posterior, diagnostics=diagnostics)

@@ -97,11 +97,11 @@ class Screen(NamedTuple):
     thresholds: np.ndarray
 
 
-class CollapsedState:
-    """Permutations (J, m) of all subjects, and the statistics that moves keep up to date."""
+class Permuted:
+    """Permutations (J, m) of all subjects; a subclass keeps what its evidence is computed from."""
 
-    def __init__(self, problem: SharedRegression, perms: np.ndarray, scales: Scales) -> None:
-        self.problem, self.scales = problem, scales
+    def __init__(self, problem: SharedRegression, perms: np.ndarray) -> None:
+        self.problem = problem
         self.num_evaluations = 0
         self.move_to(perms)
 
@@ -109,6 +109,23 @@ class CollapsedState:
     def perms(self) -> np.ndarray:
         """The label of each row, (J, m)."""
         return np.argsort(self._rows, axis=1)
+
+    def move_to(self, perms: np.ndarray) -> None:
+        """Replace the permutations, (J, m)."""
+        self._rows = np.argsort(perms, axis=1)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Recompute from the permutations what moves keep up to date, since they lose digits."""
+        raise NotImplementedError
+
+
+class CollapsedState(Permuted):
+    """Permutations (J, m) of all subjects, and the statistics that moves keep up to date."""
+
+    def __init__(self, problem: SharedRegression, perms: np.ndarray, scales: Scales) -> None:
+        self.scales = scales
+        super().__init__(problem, perms)
 
     @property
     def log_density(self) -> float:
@@ -125,15 +142,15 @@ class CollapsedState:
         """The statistics by label."""
         return self._sums
 
+    @property
+    def likely_edges(self) -> np.ndarray:
+        """The edges of the support, (m, m) booleans; there are no others."""
+        return self.problem.support
+
     def refresh(self) -> None:
         """Recompute the statistics from the permutations, since updates lose digits."""
         self._sums = self.problem.pool(self.problem.by_label(self._rows))
         self._evidence = self._rows_evidence(*self.scales.regression)
-
-    def move_to(self, perms: np.ndarray) -> None:
-        """Replace the permutations, (J, m)."""
-        self._rows = np.argsort(perms, axis=1)
-        self.refresh()
 
     def walk(
         self, moves: Moves, order: np.ndarray, thresholds: np.ndarray, screen: Screen | None = None

@@ -1,50 +1,45 @@
 """Permutations of all subjects with the weights integrated out: searches, then chains around them.
 
-Chains draw their proposals from a fixed list of moves. A move and its reverse have the same
-probability, so the Metropolis rule leaves the tempered posterior invariant. Exchanges are drawn in
-proportion to what they seem to gain where the chain starts. Cycles that lead from the optimum of
-one search to that of another let a chain move between optima, block by block. Pair scores, fixed
-where the chain starts, screen exchanges before their exact evidence is computed.
+The first searches take the wiring diagram to be right. If what they find shows wrong edges, the
+searches are repeated and the chains run under the law of `permvi.inference.dynamics.wiring`.
 """
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from scipy.special import softmax
 
 from permvi import _threads
 from permvi._checks import whole
-from permvi.inference.dynamics.evidence import CollapsedState, Moves, Screen, differences
-from permvi.inference.dynamics.matching import Edges, PairScores, estimate_edges, posterior_beliefs
+from permvi.inference.dynamics.chains import sample
+from permvi.inference.dynamics.evidence import CollapsedState, Moves, differences
+from permvi.inference.dynamics.matching import Edges, estimate_edges, posterior_beliefs
 from permvi.inference.dynamics.regression import Scales, SharedRegression
 from permvi.inference.dynamics.search import (
     MEAN_SIZE,
+    Law,
+    State,
     ascend,
-    cavity_scores,
     plausible_moves,
     rematch_blocks,
     search,
+    state_of,
     take_over,
 )
+from permvi.inference.dynamics.wiring import Wiring, wrong_edges
 from permvi.inference.map.polytope import relaxed_starts
 from permvi.inference.method import StepProgress
 
-# Moves are proposed by exp(gain / breadth), an even mixture of these breadths.
-_BREADTHS = (4.0, 16.0)
-# The share of proposals that are cycles between optima.
-_SHARE_OF_CYCLES = 0.02
 Item = TypeVar("Item")
 
 # Proposals of a chain for each plausible exchange, and the least and largest number of them.
 _STEPS_PER_MOVE = 30
 _FEWEST_STEPS = 3000
 _MOST_STEPS = 30000
-# The share of a chain that is warm-up.
-_WARM_UP = 0.2
 # How often a search matches each row anew, and the most blocks of rows at a time.
 _COVERAGE = 5
 _MOST_BLOCKS = 40
@@ -64,12 +59,15 @@ class CollapsedOptions:
         temperature: Temperature of the posterior that is sampled. Values above 1 give the evidence
             less weight than the model does, because the model is not quite right: it takes weights
             to be independent, but those of the two directions of an edge seldom are.
+        forgive: Whether to allow for wrong edges of the support, heavy tails and measurement noise
+            where the recordings show them.
     """
 
     num_restarts: int = 4
     num_steps: int | None = None
     num_draws: int = 250
     temperature: float = 1.5
+    forgive: bool = True
 
     def __post_init__(self) -> None:
         for name in ("num_restarts", "num_draws"):
@@ -102,6 +100,8 @@ class CollapsedResult(NamedTuple):
         found_log_densities: (R,) the log densities of these optima.
         scales: The variances, learned or given.
         weights: Moments of W.
+        wiring: The errors of the diagram, None where the recordings show none.
+        support: (m, m) booleans, the pairs that are likely to be edges.
         num_evaluations: The number of exact evidences, of their differences and of gradients.
     """
 
@@ -113,101 +113,13 @@ class CollapsedResult(NamedTuple):
     found: np.ndarray
     found_log_densities: np.ndarray
     scales: Scales
+    wiring: Wiring | None
+    support: np.ndarray
     weights: Weights
     num_evaluations: int
 
 
 _DEFAULT = CollapsedOptions()
-
-
-class Chain(NamedTuple):
-    """The record of a chain.
-
-    Attributes:
-        draws: (num, J, m) permutations, thinned, without the warm-up.
-        log_densities: (num,) untempered.
-        best: (J, m) the best permutations recorded.
-        best_log_density: The log density of ``best``.
-    """
-
-    draws: np.ndarray
-    log_densities: np.ndarray
-    best: np.ndarray
-    best_log_density: float
-
-
-def run_chain(
-    state: CollapsedState,
-    edges: Sequence[Edges],
-    cycles: Moves,
-    rng: np.random.Generator,
-    *,
-    num_steps: int,
-    num_draws: int,
-    temperatures: np.ndarray | float,
-) -> Chain:
-    """Run the Metropolis algorithm from a state, which is moved to the end of the chain.
-
-    Args:
-        state: The start.
-        edges: Estimates of all subjects, which the proposals depend on.
-        cycles: Further moves.
-        rng: The source of randomness.
-        num_steps: Number of proposals.
-        num_draws: Number of permutations to record, at nearly equal intervals.
-        temperatures: Temperature of the posterior, a number or one for each step.
-    """
-    scores = cavity_scores(state.problem, edges, state.scales, state.perms)
-    near, scored = plausible_moves(state, edges, scores)
-    moves = near.followed_by(cycles)
-    if moves.num == 0:
-        perms, value = state.perms, state.log_density
-        same = np.repeat(perms[None], num_draws, axis=0)
-        return Chain(same, np.full(num_draws, value), perms, value)
-    probs = np.concatenate(
-        [
-            (1 - _SHARE_OF_CYCLES) * _proposal(scored),
-            np.full(cycles.num, _SHARE_OF_CYCLES / max(cycles.num, 1)),
-        ]
-    )
-    order = rng.choice(moves.num, size=num_steps, p=probs / probs.sum())
-    screens, thresholds = temperatures * np.log(rng.random((2, num_steps)))
-    A, B = _stacked(scores)
-    draws: list[np.ndarray] = []
-    values: list[float] = []
-    for part in _intervals(num_steps, num_draws, rng):
-        state.walk(moves, order[part], thresholds[part], Screen(A, B, screens[part]))
-        draws.append(state.perms)
-        values.append(state.log_density)
-    state.refresh()
-    best = int(np.argmax(values))
-    return Chain(np.stack(draws), np.array(values), draws[best], values[best])
-
-
-def _intervals(num_steps: int, num_draws: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the steps before each draw; equal numbers would hide a chain that flips."""
-    edges = np.linspace(0, num_steps, num_draws + 1)
-    cuts = edges[:-1] + rng.random(num_draws) * np.diff(edges)
-    return np.split(np.arange(num_steps), cuts.astype(int))[:-1]
-
-
-def _stacked(scores: Sequence[PairScores]) -> tuple[np.ndarray, np.ndarray]:
-    """Return both factors (J, T, m, m) of all pair scores, with zeros for missing terms."""
-    most = max(len(each.A) for each in scores)
-    A, B = np.zeros((2, len(scores), most, *scores[0].C.shape))
-    for j, each in enumerate(scores):
-        A[j, : len(each.A)], B[j, : len(each.B)] = each.A, each.B
-    return A, B
-
-
-def _proposal(scored: np.ndarray) -> np.ndarray:
-    """Return (num,) probabilities of exchanges from what they seem to gain."""
-    total = np.zeros(len(scored))
-    if len(scored):
-        for breadth in _BREADTHS:
-            weights = np.exp((np.minimum(scored, 0.0) - min(scored.max(), 0.0)) / breadth)
-            total += weights / weights.sum() / len(_BREADTHS)
-    return total
 
 
 def run_collapsed(
@@ -242,11 +154,17 @@ def run_collapsed(
     learned = {"learn_weight": learn_weight, "learn_noise": learn_noise}
     with _threads.pool(num) as pool:
         finds = pool.map(lambda start: search(problem, edges, scales, start, **learned), starts)
-        searched = _told(finds, on_progress, 0, total)
-        best = max(searched, key=lambda state: state.log_evidence)
+        first = _told(finds, on_progress, 0, total)
+        best = max(first, key=lambda state: state.log_evidence)
+        searched: Sequence[State] = first
+        normal, law = best.scales, cast(Law, best.scales)
+        edges = _estimates(problem, normal)
+        wrong = wrong_edges(problem, edges, best.perms, normal) if options.forgive else None
+        if wrong is not None:
+            searched = _search_again(pool, problem, edges, wrong, searched, starts)
+            law = max(searched, key=lambda state: state.log_evidence).scales
         # Densities are comparable at equal scales only, so all searches get those of the best.
-        states = [CollapsedState(problem, state.perms, best.scales) for state in searched]
-        edges = _estimates(problem, best.scales)
+        states = [state_of(problem, edges, state.perms, law) for state in searched]
         num_steps = options.num_steps or _default_steps(states[0], edges, options.num_draws)
         # The searches are still independent: their agreement tells whether an optimum was missed.
         alone = _explorations(pool, states, edges, rng, differ=_cycles(states).num > 0)
@@ -259,15 +177,23 @@ def run_collapsed(
         cycles = _cycles(states)
         values = np.array([state.log_density for state in states])
         chosen = rng.choice(num, size=num, p=softmax(values / temperature))
-        starting = [CollapsedState(problem, states[member].perms, best.scales) for member in chosen]
+        starting = [state_of(problem, edges, states[member].perms, law) for member in chosen]
         sampled = pool.map(
-            lambda state, stream: _sample(state, edges, cycles, stream, num_steps, options),
+            lambda state, stream: sample(
+                state,
+                edges,
+                cycles,
+                stream,
+                num_steps=num_steps,
+                num_draws=options.num_draws,
+                temperature=temperature,
+            ),
             starting,
             rng.spawn(num),
         )
         chains = _told(sampled, on_progress, 3 * num, total)
     top = max(chains, key=lambda chain: chain.best_log_density)
-    climbed = CollapsedState(problem, top.best, best.scales)
+    climbed = state_of(problem, edges, top.best, law)
     ascend(climbed, edges)
     mode = max((climbed, *states), key=lambda state: state.log_density)
     take_over(mode, cycles)
@@ -281,12 +207,36 @@ def run_collapsed(
         log_evidence_offset=mode.log_evidence - mode.log_density,
         found=found,
         found_log_densities=found_values,
-        scales=best.scales,
-        weights=_weights(problem, best.scales, draws, rng),
+        scales=normal,
+        wiring=law if isinstance(law, Wiring) else None,
+        support=mode.likely_edges,
+        weights=_weights(problem, normal, draws, rng),
         num_evaluations=sum(
             state.num_evaluations for state in {*searched, *states, *starting, climbed, mode}
         ),
     )
+
+
+def _search_again(
+    pool: ThreadPoolExecutor,
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    wrong: Wiring,
+    ends: Sequence[State],
+    starts: np.ndarray,
+) -> list[State]:
+    """Search with wrong edges from all starts and from where searches without them ended."""
+
+    def better(end: State, start: np.ndarray) -> State:
+        fresh = search(problem, edges, wrong, start, learn_weight=True, learn_noise=True)
+        moved = state_of(problem, edges, end.perms, fresh.scales)
+        ascend(moved, edges)
+        best: State = max((fresh, moved), key=lambda state: state.log_density)
+        best.num_evaluations = sum(each.num_evaluations for each in (end, fresh, moved))
+        best.learn_scales(weight=True, noise=True)
+        return best
+
+    return list(pool.map(better, ends, starts))
 
 
 def _estimates(problem: SharedRegression, scales: Scales) -> list[Edges]:
@@ -305,13 +255,13 @@ def _told(
     return found
 
 
-def _default_steps(state: CollapsedState, edges: Sequence[Edges], num_draws: int) -> int:
+def _default_steps(state: State, edges: Sequence[Edges], num_draws: int) -> int:
     """Return the number of proposals of a chain, in proportion to the plausible moves."""
     num_moves = plausible_moves(state, edges)[0].num
     return int(np.clip(_STEPS_PER_MOVE * num_moves, max(_FEWEST_STEPS, num_draws), _MOST_STEPS))
 
 
-def _cycles(states: Sequence[CollapsedState]) -> Moves:
+def _cycles(states: Sequence[State]) -> Moves:
     """Return the cycles that lead from any state to any other."""
     perms = [state.perms for state in states]
     pairs = [differences(perms[:r], perms[r]) for r in range(1, len(perms))]
@@ -320,7 +270,7 @@ def _cycles(states: Sequence[CollapsedState]) -> Moves:
 
 def _explorations(
     pool: ThreadPoolExecutor,
-    states: Sequence[CollapsedState],
+    states: Sequence[State],
     edges: Sequence[Edges],
     rng: np.random.Generator,
     *,
@@ -337,30 +287,12 @@ def _explorations(
     coverage = _COVERAGE if differ else 1
     num_blocks = min(-(-coverage * num_open // MEAN_SIZE), _MOST_BLOCKS)
 
-    def explore(state: CollapsedState, stream: np.random.Generator) -> None:
+    def explore(state: State, stream: np.random.Generator) -> None:
         if cycles is not None:
             take_over(state, cycles)
         rematch_blocks(state, edges, stream, num_blocks)
 
     return pool.map(explore, states, rng.spawn(len(states)))
-
-
-def _sample(
-    state: CollapsedState,
-    edges: Sequence[Edges],
-    cycles: Moves,
-    rng: np.random.Generator,
-    num_steps: int,
-    options: CollapsedOptions,
-) -> Chain:
-    """Run a chain at the temperature of the options and drop its warm-up."""
-    warm_up = max(1, int(_WARM_UP * num_steps))
-    for steps, draws in ((warm_up, 1), (num_steps, options.num_draws)):
-        chain = run_chain(
-            state, edges, cycles, rng,
-            num_steps=steps, num_draws=draws, temperatures=options.temperature,
-        )  # fmt: skip
-    return chain
 
 
 def _weights(

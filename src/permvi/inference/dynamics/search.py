@@ -1,12 +1,13 @@
 """Search for a local optimum of the exact evidence: match each subject, all jointly, then move."""
 
 from collections.abc import Iterable, Sequence
+from typing import overload
 
 import numpy as np
 
+from permvi.inference.dynamics import wiring
 from permvi.inference.dynamics.evidence import CollapsedState, Moves, differences
 from permvi.inference.dynamics.matching import (
-    Beliefs,
     Edges,
     PairScores,
     climb,
@@ -16,6 +17,7 @@ from permvi.inference.dynamics.matching import (
     prior_beliefs,
 )
 from permvi.inference.dynamics.regression import Scales, SharedRegression, Sums
+from permvi.inference.dynamics.wiring import Wiring, WiringState
 from permvi.problem.unmatched import random_assignments
 
 _MAX_SWEEPS = 3
@@ -35,23 +37,57 @@ MEAN_SIZE = sum(_SIZES) // len(_SIZES)
 _CORNERS = 8
 
 
+# The law of the weights: normal on the diagram, or with wrong edges; and permutations under it.
+Law = Scales | Wiring
+State = CollapsedState | WiringState
+
+
+def state_of(
+    problem: SharedRegression, edges: Sequence[Edges], perms: np.ndarray, law: Law
+) -> State:
+    """Return permutations (J, m) with their evidence under a law of the weights."""
+    if isinstance(law, Wiring):
+        return WiringState(problem, edges, perms, law)
+    return CollapsedState(problem, perms, law)
+
+
+@overload
 def search(
     problem: SharedRegression,
     edges: Sequence[Edges],
-    scales: Scales,
+    law: Scales,
     starts: np.ndarray,
     *,
     learn_weight: bool,
     learn_noise: bool,
-) -> CollapsedState:
+) -> CollapsedState: ...
+@overload
+def search(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    law: Wiring,
+    starts: np.ndarray,
+    *,
+    learn_weight: bool,
+    learn_noise: bool,
+) -> WiringState: ...
+def search(
+    problem: SharedRegression,
+    edges: Sequence[Edges],
+    law: Law,
+    starts: np.ndarray,
+    *,
+    learn_weight: bool,
+    learn_noise: bool,
+) -> State:
     """Return the local optimum reached from doubly stochastic starts (J, m, m), and its scales.
 
     The ``num_evaluations`` of the state include the gradients of the matchings.
     """
-    perms, spent = _match_each(problem, edges, prior_beliefs(problem, scales), starts)
+    perms, spent = _match_each(problem, edges, law, starts)
     if problem.num_subjects > 1:
-        spent += _match_jointly(problem, edges, scales, starts, perms)
-    state = CollapsedState(problem, perms, scales)
+        spent += _match_jointly(problem, edges, law, starts, perms)
+    state = state_of(problem, edges, perms, law)
     state.num_evaluations += spent
     state.learn_scales(weight=learn_weight, noise=learn_noise)
     ascend(state, edges)
@@ -59,13 +95,22 @@ def search(
     return state
 
 
+def _lone_scores(
+    problem: SharedRegression, edges: Sequence[Edges], law: Law, subject: int
+) -> PairScores:
+    """Return the pair scores of a subject under the prior of the weights."""
+    if isinstance(law, Wiring):
+        return wiring.lone_scores(problem, edges, law, subject)
+    return pair_scores(edges[subject], prior_beliefs(problem, law), problem.prior[subject])
+
+
 def _match_each(
-    problem: SharedRegression, edges: Sequence[Edges], beliefs: Beliefs, starts: np.ndarray
+    problem: SharedRegression, edges: Sequence[Edges], law: Law, starts: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """Match each subject on its own; return permutations (J, m) and the number of gradients."""
     found, spent = [], 0
     for j in range(problem.num_subjects):
-        scores = pair_scores(edges[j], beliefs, problem.prior[j])
+        scores = _lone_scores(problem, edges, law, j)
         perm, steps = frank_wolfe(scores, starts[j], problem.mask[j])
         found.append(climb(scores, perm, problem.mask[j]))
         spent += steps
@@ -75,7 +120,7 @@ def _match_each(
 def _match_jointly(
     problem: SharedRegression,
     edges: Sequence[Edges],
-    scales: Scales,
+    law: Law,
     starts: np.ndarray,
     perms: np.ndarray,
 ) -> int:
@@ -85,11 +130,11 @@ def _match_jointly(
     """
     spent = 0
     for _ in range(_MAX_SWEEPS):
-        fits = cavity_scores(problem, edges, scales, perms)
+        fits = cavity_scores(problem, edges, law, perms)
         order = np.argsort([scores.value(perm) for scores, perm in zip(fits, perms, strict=True)])
         changed = False
         for j in order:
-            [scores] = cavity_scores(problem, edges, scales, perms, [j])
+            [scores] = cavity_scores(problem, edges, law, perms, [j])
             tried = []
             for start in (starts[j], perms[j]):
                 perm, steps = frank_wolfe(scores, start, problem.mask[j])
@@ -106,7 +151,7 @@ def _match_jointly(
 def cavity_scores(
     problem: SharedRegression,
     edges: Sequence[Edges],
-    scales: Scales,
+    law: Law,
     perms: np.ndarray,
     subjects: Iterable[int] | None = None,
 ) -> list[PairScores]:
@@ -115,18 +160,21 @@ def cavity_scores(
     The others have the permutations ``perms``, (J, m).
     """
     if problem.num_subjects == 1:
-        return [pair_scores(edges[0], prior_beliefs(problem, scales), problem.prior[0])]
+        return [_lone_scores(problem, edges, law, 0)]
+    wanted = range(problem.num_subjects) if subjects is None else subjects
+    if isinstance(law, Wiring):
+        return [wiring.cavity_scores(problem, edges, law, perms, j) for j in wanted]
     sums, found = problem.by_label(np.argsort(perms, axis=1)), []
-    for j in range(problem.num_subjects) if subjects is None else subjects:
+    for j in wanted:
         others = np.arange(problem.num_subjects) != j
         cavity = problem.pool(Sums(*(part[others] for part in sums)))
-        beliefs = posterior_beliefs(problem, cavity, scales)
+        beliefs = posterior_beliefs(problem, cavity, law)
         found.append(pair_scores(edges[j], beliefs, problem.prior[j]))
     return found
 
 
 def plausible_moves(
-    state: CollapsedState, edges: Sequence[Edges], scores: Sequence[PairScores] | None = None
+    state: State, edges: Sequence[Edges], scores: Sequence[PairScores] | None = None
 ) -> tuple[Moves, np.ndarray]:
     """Return the moves that are worth an exact evaluation, best first, and their scores.
 
@@ -142,11 +190,10 @@ def plausible_moves(
         moves.append(np.column_stack([np.full(len(a), j), a, b]))
         scored.append(gains[a, b])
     if problem.num_subjects > 1:
-        beliefs = prior_beliefs(problem, state.scales)
         total = np.zeros((problem.size, problem.size))
         some = np.zeros(total.shape, bool)
         for j in range(problem.num_subjects):
-            unconditional = pair_scores(edges[j], beliefs, problem.prior[j])
+            unconditional = _lone_scores(problem, edges, state.scales, j)
             gains = _by_label(unconditional, perms[j], problem.mask[j], problem.recorded[j])
             total += np.where(np.isfinite(gains), gains, 0.0)
             some |= np.isfinite(gains)
@@ -172,7 +219,7 @@ def _by_label(
     return gains[rows[:, None], rows]
 
 
-def ascend(state: CollapsedState, edges: Sequence[Edges]) -> None:
+def ascend(state: State, edges: Sequence[Edges]) -> None:
     """Take moves that raise the exact evidence until none does or too many have been tried."""
     # The scores of a single subject do not depend on its permutation.
     alone = state.problem.num_subjects == 1
@@ -190,7 +237,7 @@ def ascend(state: CollapsedState, edges: Sequence[Edges]) -> None:
 
 
 def rematch_blocks(
-    state: CollapsedState, edges: Sequence[Edges], rng: np.random.Generator, num_blocks: int
+    state: State, edges: Sequence[Edges], rng: np.random.Generator, num_blocks: int
 ) -> None:
     """Improve a state, in place, by matching random blocks of rows anew.
 
@@ -219,7 +266,7 @@ def rematch_blocks(
     ascend(state, edges)
 
 
-def take_over(state: CollapsedState, cycles: Moves) -> None:
+def take_over(state: State, cycles: Moves) -> None:
     """Take the cycles that raise the exact evidence, in place."""
     state.walk(cycles, np.arange(cycles.num), np.full(cycles.num, _LEAST_GAIN))
     state.refresh()

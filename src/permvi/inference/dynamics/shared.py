@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from permvi.inference.dynamics.measurement import Filter
 from permvi.inference.dynamics.regression import Observe, Scales, SharedRegression
 from permvi.problem.prepare import Prepared
 
@@ -24,16 +25,23 @@ class Dynamics(NamedTuple):
         scales: The model's variances of weights and noise.
         learn_weight: Whether to learn the variance of the weights.
         learn_noise: Whether to learn the variance of the noise.
+        degrees: Degrees of freedom of the innovations if they have heavy tails.
+        filtered: Returns statistics of inputs without measurement noise, if they may have some.
     """
 
     problem: SharedRegression
     scales: Scales
     learn_weight: bool
     learn_noise: bool
+    degrees: float | None = None
+    filtered: Filter | None = None
 
 
-def dynamics_of(prepared: Prepared, method: str) -> Dynamics:
+def dynamics_of(prepared: Prepared, method: str, *, forgive: bool = False) -> Dynamics:
     """Return the dynamics that the subjects of a model share.
+
+    To ``forgive`` is to ask the hook ``forgiving_regression``, if the model has it, for statistics
+    that allow for heavy tails.
 
     Raises:
         ValueError: The model has no shared dynamics.
@@ -44,13 +52,17 @@ def dynamics_of(prepared: Prepared, method: str) -> Dynamics:
             f"model must have shared dynamics for method {method!r}, e.g. a "
             f"models.SharedDynamics, got a {type(prepared.model).__name__}."
         )
-    given: dict[str, Any] = hook()
+    given: dict[str, Any] = (
+        getattr(prepared.model, "forgiving_regression", hook)() if forgive else hook()
+    )
     fields = (field.name for field in dataclasses.fields(SharedRegression))
     return Dynamics(
         SharedRegression(**{name: given[name] for name in fields}),
         Scales(given["weight_scale"] ** 2, given["noise_scale"] ** 2),
         given["learn_weight"],
         given["learn_noise"],
+        given.get("degrees"),
+        given.get("filtered"),
     )
 
 
