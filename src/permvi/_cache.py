@@ -8,8 +8,8 @@ from permvi._jax import jax, once_loaded
 
 # The environment variable that names the folder; empty for no cache.
 FOLDER = "PERMVI_CACHE"
-# Programmes that took less than this to compile, in seconds, are not worth a file.
-_LEAST_SECONDS = 0.2
+# A fit has dozens of programmes of 20 to 100 ms, which load in two.
+_LEAST_SECONDS = 0.0
 
 
 def enable_cache(folder: str | PathLike[str] | None = None) -> Path:

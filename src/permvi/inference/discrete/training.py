@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from jax import lax
 
+from permvi._jax import light_jit
 from permvi.inference.discrete.family import Family, draw, log_prob
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import host_scan, optimise
@@ -137,15 +138,15 @@ def _start(family: Family) -> _Carry:
     return _Carry(family, _OPTIMISER.init(_trainable(family)), jnp.zeros((), jnp.int32))
 
 
-_start_batch = jax.jit(jax.vmap(_start))
-_collect_batch = jax.jit(jax.vmap(_collect))
+_start_batch = light_jit(jax.vmap(_start))
+_collect_batch = light_jit(jax.vmap(_collect))
 
 
 def _trainable(family: Family) -> Any:
     return family.params, family.log_weights
 
 
-@functools.partial(jax.jit, static_argnums=3)
+@functools.partial(light_jit, static_argnums=3)
 def _advance(
     problems: Problem, carry: _Carry, keys: jax.Array, training: Training, beta_start: jax.Array
 ) -> tuple[_Carry, tuple[jax.Array, ...]]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
+from permvi._jax import light_jit
 from permvi.inference.discrete.family import Family
 from permvi.inference.discrete.structure import Structure
 from permvi.problem.problem import Problem
@@ -156,7 +157,7 @@ def _log_scaled(table: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.clip(found - logsumexp(found, axis=1, keepdims=True), _LEAST, 0.0)
 
 
-@jax.jit
+@light_jit
 def _log_sinkhorn(table: jax.Array, mask: jax.Array | None) -> jax.Array:
     return log_sinkhorn(table.astype(jnp.result_type(float)), _SINKHORN_STEPS, mask)
 

@@ -9,8 +9,11 @@ import jax.numpy as jnp
 import numpyro
 import optax
 from numpyro import distributions as dist
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro import handlers
+from numpyro.infer import ELBO, SVI
+from numpyro.infer.util import log_density
 
+from permvi._jax import light_jit
 from permvi.distributions import VertexPrior
 from permvi.inference.vi.families import FAMILIES, bounded_scale
 from permvi.inference.vi.optimisers import SCHEDULES, exponential, shared_adam
@@ -157,8 +160,40 @@ def make_svi(config: Config, numbers: Numbers) -> SVI:
         location, latent = optax.adam(learning_rate), optax.adam(latent_rate)
     rules = {"location": location, "latent": latent, "scale": optax.adam(learning_rate)}
     adam = optax.partition(rules, kinds)
-    elbo = Trace_ELBO(num_particles=config.num_samples)
+    elbo = _OrderedELBO(num_particles=config.num_samples)
     return SVI(relaxed_model, relaxed_guide, adam, elbo, config=config)
+
+
+class _OrderedELBO(ELBO):
+    """NumPyro's ``Trace_ELBO``, with the sites in the order of the trace.
+
+    NumPyro goes through a set of their names, whose order is another one in every process. Then so
+    is the programme, and what one process has compiled is of no use to the next.
+    """
+
+    def loss(
+        self,
+        rng_key: jax.Array,
+        param_map: dict[str, jax.Array],
+        model: Any,
+        guide: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> jax.Array:
+        """Return the negative mean of the ELBOs of all particles."""
+
+        def particle(key: jax.Array) -> jax.Array:
+            model_key, guide_key = jax.random.split(key)
+            seeded = handlers.seed(guide, guide_key)
+            log_q, drawn = log_density(seeded, args, kwargs, param_map)
+            replayed = handlers.replay(handlers.seed(model, model_key), drawn)
+            log_p, _ = log_density(replayed, args, kwargs, param_map)
+            return log_p - log_q
+
+        if self.num_particles == 1:
+            return -particle(rng_key)
+        keys = jax.random.split(rng_key, self.num_particles)
+        return -jnp.mean(jax.vmap(particle)(keys))
 
 
 def _kind(name: str) -> str:
@@ -207,7 +242,7 @@ def _over_problems_and_restarts(one: Callable[..., Any]) -> Callable[..., Any]:
     return jax.vmap(jax.vmap(one, in_axes=(None, 0)))
 
 
-@functools.partial(jax.jit, static_argnames="config")
+@functools.partial(light_jit, static_argnames="config")
 def start_fits(config: Config, problems: RelaxedProblem, numbers: Numbers, keys: jax.Array) -> Any:
     """Return the states of SVI before the first step; ``keys`` are (problems, restarts)."""
 
@@ -218,7 +253,7 @@ def start_fits(config: Config, problems: RelaxedProblem, numbers: Numbers, keys:
     return _over_problems_and_restarts(one)(problems, keys)
 
 
-@functools.partial(jax.jit, static_argnames="config")
+@functools.partial(light_jit, static_argnames="config")
 def advance_fits(
     config: Config, problems: RelaxedProblem, numbers: Numbers, states: Any, first: jax.Array
 ) -> tuple[Any, tuple[jax.Array]]:
