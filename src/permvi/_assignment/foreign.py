@@ -115,8 +115,7 @@ def target(*, maximize: bool, solver: str) -> str:
     result the permutations (..., n), as of `host.solve`.
     """
 
-    def solve(*arguments: np.ndarray) -> np.ndarray:
-        scores, mask = arguments if len(arguments) == 2 else (*arguments, None)
+    def solve(scores: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         return host.solve(scores, mask, maximize=maximize, solver=solver)[0]
 
     name = f"permvi_assignment_{solver}_{'max' if maximize else 'min'}"

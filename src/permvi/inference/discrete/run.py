@@ -235,4 +235,4 @@ def _equal(
 
 
 _draw_many = light_jit(draw_many, static_argnums=2)
-_draw_distinct = light_jit(draw_distinct, static_argnums=2)
+_draw_distinct = jax.jit(draw_distinct, static_argnums=2)

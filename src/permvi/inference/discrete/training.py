@@ -83,10 +83,11 @@ def train(
     """
     if evaluate is None or training.num_steps == 0:
         problems, families, betas = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf)[None], (problem, family, beta_start)
+            lambda leaf: np.asarray(leaf)[None], (problem, family, beta_start)
         )
         trained = train_batch(problems, families, rng_key[None], training, betas, on_progress)
-        return jax.tree.map(lambda leaf: leaf[0], trained)
+        # On the host, where it costs nothing to take a problem out of a batch.
+        return jax.tree.map(lambda leaf: leaf[0], jax.device_get(trained))
     keys = jax.random.split(rng_key, training.num_steps)
 
     def density(choices: jax.Array) -> np.ndarray:
@@ -119,7 +120,7 @@ def train_batch(
 
     carry = _start_batch(families)
     fit = optimise(advance, carry, training.num_steps, _CHUNK, on_progress, report_elbo=False)
-    outputs = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *fit.outputs)
+    outputs = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *fit.outputs)
     return _collect_batch(fit.state.family, outputs)
 
 
@@ -146,7 +147,7 @@ def _trainable(family: Family) -> Any:
     return family.params, family.log_weights
 
 
-@functools.partial(light_jit, static_argnums=3)
+@functools.partial(jax.jit, static_argnums=3)
 def _advance(
     problems: Problem, carry: _Carry, keys: jax.Array, training: Training, beta_start: jax.Array
 ) -> tuple[_Carry, tuple[jax.Array, ...]]:

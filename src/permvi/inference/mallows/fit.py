@@ -172,12 +172,14 @@ def draw_exactly(law: Mallows, rng_key: jax.Array, num: int) -> jax.Array:
 # Not of the law itself: NumPyro orders its parts by a set, another way in every process.
 @functools.partial(light_jit, static_argnums=(0, 1))
 def _draw_exactly(
-    distance: str, num: int, centre: jax.Array, theta: jax.Array, rng_key: jax.Array
+    distance: Distance, num: int, centre: jax.Array, theta: jax.Array, rng_key: jax.Array
 ) -> jax.Array:
     return Mallows(centre, theta, distance).sample(rng_key, (num,))
 
 
-def draw_by_swaps(law: Mallows, rng_key: jax.Array, num: int, num_steps: jax.Array) -> jax.Array:
+def draw_by_swaps(
+    law: Mallows, rng_key: jax.Array, num: int, num_steps: int | jax.Array
+) -> jax.Array:
     r"""Return (num, n) the last states of independent Metropolis chains of swaps from the centre.
 
     Each of the ``num_steps`` steps proposes a random swap of two items and accepts it with
@@ -190,12 +192,12 @@ def draw_by_swaps(law: Mallows, rng_key: jax.Array, num: int, num_steps: jax.Arr
 
 @functools.partial(light_jit, static_argnums=(0, 1))
 def _draw_by_swaps(
-    distance: str,
+    distance: Distance,
     num: int,
     centre: jax.Array,
     theta: jax.Array,
     rng_key: jax.Array,
-    num_steps: jax.Array,
+    num_steps: int | jax.Array,
 ) -> jax.Array:
     law = Mallows(centre, theta, distance)
     n = law.event_shape[0]
