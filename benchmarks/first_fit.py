@@ -72,7 +72,7 @@ def run(models: Any, sizes: Any, methods: list[str] | None = None) -> Iterator[d
 
 
 def problem(kind: str, n: int) -> Any:
-    """Return a model of n items: points, a pair of graphs, or points with an unknown scale."""
+    """Return a model of n items: points, a pair of graphs, or points with an unknown spread."""
     from benchmarks.engines import graphs, points
 
     if kind == "graph":
@@ -81,12 +81,17 @@ def problem(kind: str, n: int) -> Any:
     if kind == "points":
         return model
 
+    import jax.numpy as jnp
     import numpyro.distributions as dist
 
     import permvi as pv
 
-    scale = dist.LogNormal(-1.5, 0.5)
-    return pv.models.PointMatching(model.observations, model.centers, scale=scale)
+    def log_density(X: Any, spread: Any) -> Any:
+        residuals = model.observations - X @ model.centers
+        return -0.5 * jnp.sum(residuals**2) / spread**2 - 2 * n * jnp.log(spread)
+
+    latents = {"spread": dist.LogNormal(-1.5, 0.5)}
+    return pv.models.CallableModel(log_density, n, latents=latents)
 
 
 def first_fit(kind: str, n: int, method: str) -> dict[str, Any]:

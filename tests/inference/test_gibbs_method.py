@@ -111,20 +111,20 @@ def test_discrete_latents_are_refused():
 
 
 def test_a_second_fit_compiles_nothing():
-    def fit(seed, spread):
-        seen = np.random.default_rng(seed).normal(size=(3, 2))
-        points = pv.models.PointMatching(seen, seen + 0.1, scale=dist.LogNormal(-1.0, spread))
-        return pv.fit(points, "gibbs", num_warmup=4, num_samples=4, num_chains=2)
+    def fit(seed, width):
+        latents = {"shift": dist.Normal(0.0, width), "spread": SPREAD}
+        again = pv.models.CallableModel(log_density, (4, 5), latents=latents)
+        return pv.fit(again, "gibbs", seed, num_warmup=4, num_samples=16, num_chains=2)
 
     def sizes():
         return method._start._cache_size(), method._advance._cache_size()
 
     before = sizes()
-    fit(0, 0.5)
+    fit(0, 1.0)
     first = sizes()
     assert first[0] == before[0] + 1
-    # Other data and an equal prior, then another prior.
-    fit(1, 0.5)
+    fit(1, 1.0)
     assert sizes() == first
-    fit(1, 0.4)
+    # Another prior is another programme.
+    fit(1, 2.0)
     assert sizes()[0] == first[0] + 1
