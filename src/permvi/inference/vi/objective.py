@@ -253,17 +253,21 @@ def start_fits(config: Config, problems: RelaxedProblem, numbers: Numbers, keys:
     return _over_problems_and_restarts(one)(problems, keys)
 
 
+def _unchanged(params: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Return the parameters: all of them are real."""
+    return params
+
+
 @functools.partial(light_jit, static_argnames="config")
 def advance_fits(
     config: Config, problems: RelaxedProblem, numbers: Numbers, states: Any, first: jax.Array
 ) -> tuple[Any, tuple[jax.Array]]:
     """Take a chunk of steps; return the states and the ELBOs (problems, restarts, steps)."""
     svi = make_svi(config, numbers)
+    # SVI learns in `init` how parameters are constrained, which would trace everything once more.
+    svi.constrain_fn = _unchanged
 
     def one(problem: RelaxedProblem, state: Any) -> tuple[Any, tuple[jax.Array]]:
-        # SVI learns in `init` how parameters are constrained; their shapes are enough for that.
-        jax.eval_shape(svi.init, state.rng_key, problem, numbers, last_stage(numbers))
-
         def step(state: Any, index: jax.Array) -> tuple[Any, tuple[jax.Array]]:
             stage = stage_at(index, config, numbers)
             state, loss = svi.stable_update(state, problem, numbers, stage)
