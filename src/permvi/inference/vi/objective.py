@@ -11,6 +11,7 @@ import optax
 from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.infer import ELBO, SVI
+from numpyro.infer.svi import SVIState
 from numpyro.infer.util import log_density
 
 from permvi._jax import light_jit
@@ -246,9 +247,15 @@ def _over_problems_and_restarts(one: Callable[..., Any]) -> Callable[..., Any]:
 def start_fits(config: Config, problems: RelaxedProblem, numbers: Numbers, keys: jax.Array) -> Any:
     """Return the states of SVI before the first step; ``keys`` are (problems, restarts)."""
 
-    def one(problem: RelaxedProblem, key: jax.Array) -> Any:
+    def one(problem: RelaxedProblem, key: jax.Array) -> SVIState:
+        # As `SVI.init` does, which would also draw a permutation and evaluate the model.
+        rng_key, _, guide_key = jax.random.split(key, 3)
+        drawn = {SITE: jnp.zeros((problem.num_sites, problem.size, problem.size))}
+        guide = handlers.substitute(handlers.seed(relaxed_guide, guide_key), drawn)
         stage = stage_at(jnp.zeros(()), config, numbers)
-        return make_svi(config, numbers).init(key, problem, numbers, stage)
+        trace = handlers.trace(guide).get_trace(problem, numbers, stage, config=config)
+        params = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+        return SVIState(make_svi(config, numbers).optim.init(params), None, rng_key)
 
     return _over_problems_and_restarts(one)(problems, keys)
 
