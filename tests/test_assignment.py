@@ -368,7 +368,7 @@ def test_bad_input(call, error, message):
 def test_auto_sends_many_problems_to_the_accelerator(monkeypatch, platform, batch, expected):
     used = []
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    monkeypatch.setattr(assignment, "_through_callback", lambda *_, **__: used.append("host"))
+    monkeypatch.setattr(assignment, "_from_programme", lambda *_, **__: used.append("host"))
     monkeypatch.setattr(assignment, "_on_device", lambda *_: (used.append("device"), None))
     jax.eval_shape(lambda s: assignment.solve(s), np.zeros((batch, 3, 3)))
     assert used == [expected]

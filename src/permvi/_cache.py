@@ -8,15 +8,15 @@ from permvi._jax import jax, once_loaded
 
 # The environment variable that names the folder; empty for no cache.
 FOLDER = "PERMVI_CACHE"
-# Programmes that took less than this to compile, in seconds, are not worth a file.
-_LEAST_SECONDS = 0.2
+# A fit has dozens of programmes of 20 to 100 ms, which load in two.
+_LEAST_SECONDS = 0.0
 
 
 def enable_cache(folder: str | PathLike[str] | None = None) -> Path:
     """Keep what JAX compiles in a folder, so that later processes start at once.
 
-    The command line does this by itself. Programmes that call back to Python cannot be kept: those
-    of "rounding" and "stick_breaking" are compiled anew in every process.
+    The command line does this by itself. On an accelerator programmes that call back to Python, as
+    those of "rounding" do, cannot be kept.
 
     Args:
         folder: The folder, which is made if need be. By default the one that the environment

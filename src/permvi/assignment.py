@@ -29,7 +29,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from permvi import _checks
-from permvi._assignment import INFEASIBLE, NOT_FINITE, device, host, masks
+from permvi._assignment import INFEASIBLE, NOT_FINITE, device, foreign, host, masks
 
 _Array: TypeAlias = jax.Array | np.ndarray
 Backend = Literal["auto", "host", "device", "lapx"]
@@ -55,9 +55,10 @@ def solve(
         mask: Booleans that broadcast against ``scores``, True where row i may have column j. Scores
             of forbidden pairs are ignored, whatever their values.
         maximize: Whether to maximise the total score; otherwise it is minimised.
-        backend: "host" (through a callback inside ``jit``; a compiled solver on all cores, or SciPy
-            for a few small problems before numba is loaded), "device" (pure JAX, stays where the
-            scores are), "lapx" (the host, with the optional package lapx), or "auto". "auto"
+        backend: "host" (a compiled solver on all cores, or SciPy for a few small problems before
+            numba is loaded; programmes on an accelerator call back to it), "device" (pure JAX,
+            stays where the scores are), "lapx" (the host, with the optional package lapx), or
+            "auto". "auto"
             uses the host, unless JAX's default backend is an accelerator and the scores hold 256 or
             more problems; problems that ``vmap`` adds are not counted.
 
@@ -181,7 +182,7 @@ def _solve(
         found, status = host.solve(*values, maximize=maximize, solver=solver)
         perm = jnp.asarray(found)
     else:
-        perm = _through_callback(scores, mask, maximize=maximize, backend=backend)
+        perm = _from_programme(scores, mask, maximize=maximize, backend=backend)
     if concrete:
         _refuse_unsolved(name, np.asarray(status))
     return perm
@@ -201,9 +202,10 @@ def _on_device(cost: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.
     return perm.reshape(*batch, n), status.reshape(batch)
 
 
-def _through_callback(
+def _from_programme(
     scores: _Array, mask: _Array | None, *, maximize: bool, backend: str
 ) -> jax.Array:
+    """Call the host solver from a programme; one for a CPU can be kept on disk."""
     arguments = [scores]
     if mask is not None:
         # With equal numbers of axes, those that vmap adds stay in front of all others.
@@ -212,17 +214,24 @@ def _through_callback(
     batch = jnp.broadcast_shapes(*(a.shape[:-2] for a in arguments))
     if backend != "lapx":
         host.compile_for(scores.dtype)
+    solver = "lapx" if backend == "lapx" else "compiled"
     shape = jax.ShapeDtypeStruct((*batch, scores.shape[-2]), jnp.int32)
     # Arguments that vmap does not batch get an axis of size one, and the host broadcasts.
-    return jax.pure_callback(
-        _callback(maximize=maximize, backend=backend), shape, *arguments, vmap_method="expand_dims"
+    by_name = jax.ffi.ffi_call(
+        foreign.target(maximize=maximize, solver=solver), shape, vmap_method="expand_dims"
     )
+    call_back = functools.partial(
+        jax.pure_callback,
+        _callback(maximize=maximize, solver=solver),
+        shape,
+        vmap_method="expand_dims",
+    )
+    return jax.lax.platform_dependent(*arguments, cpu=by_name, default=call_back)
 
 
 @functools.cache
-def _callback(*, maximize: bool, backend: str) -> Any:
+def _callback(*, maximize: bool, solver: str) -> Any:
     """The host solver as a callback; always the same object, so that JAX reuses compiled code."""
-    solver = "lapx" if backend == "lapx" else "compiled"
 
     def callback(scores: ArrayLike, mask: ArrayLike | None = None) -> np.ndarray:
         allowed = None if mask is None else np.asarray(mask)

@@ -9,6 +9,7 @@ import pytest
 
 import permvi as pv
 from permvi.inference import auto
+from permvi.inference.gibbs import method
 from permvi.problem.prepare import prepare
 
 CENTRES = np.array([-1.5, -0.4, 0.5, 1.2, 2.1])
@@ -107,3 +108,23 @@ def test_discrete_latents_are_refused():
     )
     with pytest.raises(ValueError, match="latents must be continuous for method 'gibbs'"):
         pv.fit(counted, "gibbs")
+
+
+def test_a_second_fit_compiles_nothing():
+    def fit(seed, width):
+        latents = {"shift": dist.Normal(0.0, width), "spread": SPREAD}
+        again = pv.models.CallableModel(log_density, (4, 5), latents=latents)
+        return pv.fit(again, "gibbs", seed, num_warmup=4, num_samples=16, num_chains=2)
+
+    def sizes():
+        return method._start._cache_size(), method._advance._cache_size()
+
+    before = sizes()
+    fit(0, 1.0)
+    first = sizes()
+    assert first[0] == before[0] + 1
+    fit(1, 1.0)
+    assert sizes() == first
+    # Another prior is another programme.
+    fit(1, 2.0)
+    assert sizes()[0] == first[0] + 1

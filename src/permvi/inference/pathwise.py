@@ -15,6 +15,7 @@ import numpy as np
 import optax
 
 from permvi._checks import positive_number, whole
+from permvi._jax import light_jit
 from permvi.inference.method import StepProgress, stack
 from permvi.inference.optimise import equal_chunks, has_settled, optimise
 from permvi.inference.vi.relaxed_problem import RelaxedProblem, relax
@@ -197,7 +198,7 @@ def _adam(learning_rate: Any) -> optax.GradientTransformation:
     return optax.chain(optax.zero_nans(), optax.adam(learning_rate))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(light_jit, static_argnums=0)
 def _advance(
     objective: Objective,
     problems: RelaxedProblem,

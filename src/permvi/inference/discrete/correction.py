@@ -9,9 +9,9 @@ the estimate stays unbiased.
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
+from permvi._jax import light_jit
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.map.local_search import local_search
 from permvi.problem.candidates import far_matchings
@@ -201,4 +201,4 @@ def log_probs(family: Family, choices: np.ndarray) -> np.ndarray:
     return np.asarray(_log_prob_many(family, padded), np.float64)[: len(choices)]
 
 
-_log_prob_many = jax.jit(log_prob_many)
+_log_prob_many = light_jit(log_prob_many)

@@ -1,6 +1,5 @@
 """From a problem to a fitted family and a weighted set of matchings."""
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from permvi._jax import light_jit
 from permvi.inference.discrete import correction as corrections
 from permvi.inference.discrete.correction import Corrected, log_probs, missed_mass, search_modes
 from permvi.inference.discrete.family import Family, draw_many
@@ -234,5 +234,5 @@ def _equal(
     return weighted._replace(log_weights=np.zeros(num), variances=np.full(num, 1.0 / num**2))
 
 
-_draw_many = functools.partial(jax.jit, static_argnums=2)(draw_many)
-_draw_distinct = functools.partial(jax.jit, static_argnums=2)(draw_distinct)
+_draw_many = light_jit(draw_many, static_argnums=2)
+_draw_distinct = jax.jit(draw_distinct, static_argnums=2)

@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from jax import lax
 
+from permvi._jax import light_jit
 from permvi.inference.discrete.family import Family, draw, log_prob
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import host_scan, optimise
@@ -82,10 +83,11 @@ def train(
     """
     if evaluate is None or training.num_steps == 0:
         problems, families, betas = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf)[None], (problem, family, beta_start)
+            lambda leaf: np.asarray(leaf)[None], (problem, family, beta_start)
         )
         trained = train_batch(problems, families, rng_key[None], training, betas, on_progress)
-        return jax.tree.map(lambda leaf: leaf[0], trained)
+        # On the host, where it costs nothing to take a problem out of a batch.
+        return jax.tree.map(lambda leaf: leaf[0], jax.device_get(trained))
     keys = jax.random.split(rng_key, training.num_steps)
 
     def density(choices: jax.Array) -> np.ndarray:
@@ -118,7 +120,7 @@ def train_batch(
 
     carry = _start_batch(families)
     fit = optimise(advance, carry, training.num_steps, _CHUNK, on_progress, report_elbo=False)
-    outputs = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *fit.outputs)
+    outputs = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *fit.outputs)
     return _collect_batch(fit.state.family, outputs)
 
 
@@ -137,8 +139,8 @@ def _start(family: Family) -> _Carry:
     return _Carry(family, _OPTIMISER.init(_trainable(family)), jnp.zeros((), jnp.int32))
 
 
-_start_batch = jax.jit(jax.vmap(_start))
-_collect_batch = jax.jit(jax.vmap(_collect))
+_start_batch = light_jit(jax.vmap(_start))
+_collect_batch = light_jit(jax.vmap(_collect))
 
 
 def _trainable(family: Family) -> Any:

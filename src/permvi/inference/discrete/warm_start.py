@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
+from permvi._jax import light_jit
 from permvi.inference.discrete.family import Family
 from permvi.inference.discrete.structure import Structure
 from permvi.problem.problem import Problem
@@ -156,7 +157,7 @@ def _log_scaled(table: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.clip(found - logsumexp(found, axis=1, keepdims=True), _LEAST, 0.0)
 
 
-@jax.jit
+@light_jit
 def _log_sinkhorn(table: jax.Array, mask: jax.Array | None) -> jax.Array:
     return log_sinkhorn(table.astype(jnp.result_type(float)), _SINKHORN_STEPS, mask)
 
@@ -182,12 +183,12 @@ def initial_family(
         logits = later = np.tile(log_marginals, (num_components, 1, 1, 1))
     if kind == "stick_breaking":
         logits = noise + _sticks(orders, C) if log_marginals is None else _stick_logits(logits)
-    params = {"logits": logits, "later": later} if kind == "lookahead" else {"logits": logits}
+    params: Any = {"logits": logits, "later": later} if kind == "lookahead" else {"logits": logits}
     dtype = jnp.result_type(float)
     return Family(
-        {name: jnp.asarray(value, dtype) for name, value in params.items()},
-        jnp.zeros(num_components, dtype),
-        jnp.asarray(orders, jnp.int32),
+        jax.tree.map(lambda value: np.asarray(value, dtype), params),
+        np.zeros(num_components, dtype),
+        np.asarray(orders, np.int32),
         structure,
         kind,
     )
@@ -197,9 +198,9 @@ def uniform_family(structure: Structure) -> Family:
     """Return a component of equal logits: uniform without a mask, positive everywhere with one."""
     (n, _), S, C = structure.shape, structure.num_sites, structure.num_choices
     dtype = jnp.result_type(float)
-    orders = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32), (1, S, n))
-    logits = jnp.zeros((1, S, n, C), dtype)
-    return Family({"logits": logits}, jnp.zeros(1, dtype), orders, structure, "plain")
+    orders = np.broadcast_to(np.arange(n, dtype=np.int32), (1, S, n))
+    logits: Any = np.zeros((1, S, n, C), dtype)
+    return Family({"logits": logits}, np.zeros(1, dtype), orders, structure, "plain")
 
 
 def _sticks(orders: np.ndarray, num_choices: int) -> np.ndarray:

@@ -5,16 +5,19 @@ latents, and `PermutationGibbs` samples all of them together.
 """
 
 import dataclasses
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from numpyro.infer import MCMC, NUTS
+from numpyro.infer import NUTS
 
 from permvi._checks import whole
+from permvi._jax import light_jit
 from permvi.distributions import Permutation
-from permvi.inference.gibbs.kernel import PermutationGibbs, latent_draws
+from permvi.inference.gibbs.kernel import PermutationGibbs, PermutationGibbsState
 from permvi.inference.gibbs.result import posterior_of
 from permvi.inference.method import Context, Method, MethodInfo, option_names
 from permvi.posterior import Posterior
@@ -68,29 +71,82 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     refused = _refusal(problem)
     if refused is not None:
         raise ValueError(refused)
-    kernel = PermutationGibbs(NUTS(_model), num_temperatures=options.num_temperatures)
+    config = _Config(options.num_warmup, options.num_temperatures, _Fixed(problem))
+    varying = dataclasses.replace(problem, latents={}, mask=None)
     part = -(-options.num_samples // _NUM_PARTS)
-    mcmc = MCMC(
-        kernel,
-        num_warmup=options.num_warmup,
-        num_samples=part,
-        num_chains=options.num_chains,
-        chain_method="vectorized",
-        progress_bar=False,
-    )
     total = options.num_warmup + _NUM_PARTS * part
     context.step(0, total)
-    mcmc.warmup(context.rng_key, problem)
+    states = _start(config, varying, jax.random.split(context.rng_key, options.num_chains))
+    states, _ = _advance(config, options.num_warmup, varying, states)
     parts: list[dict[str, np.ndarray]] = []
     while True:
         context.step(options.num_warmup + len(parts) * part, total)
-        mcmc.run(mcmc.last_state.rng_key, problem)
-        parts.append(latent_draws(mcmc))
+        states, draws = _advance(config, part, varying, states)
+        parts.append(jax.tree.map(np.asarray, draws))
         posterior = _posterior(prepared, parts)
         if len(parts) == _NUM_PARTS or _is_enough(posterior):
             context.step(total, total)
             return posterior
-        mcmc.post_warmup_state = mcmc.last_state
+
+
+class _Fixed:
+    """The priors and the mask of a problem, as constants of its programmes.
+
+    NumPyro looks at the bounds of supports, so that they cannot be arguments. Equal ones make equal
+    programmes, so that a second fit compiles nothing.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.latents, self.mask = problem.latents, problem.mask
+        leaves, structure = jax.tree.flatten((self.latents, self.mask))
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        self._key = structure, tuple((a.shape, a.dtype.str, a.tobytes()) for a in arrays)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fixed) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class _Config(NamedTuple):
+    """The static part of a run; other values compile anew."""
+
+    num_warmup: int
+    num_temperatures: int
+    fixed: _Fixed
+
+
+@functools.partial(light_jit, static_argnums=0)
+def _start(config: _Config, problem: Problem, rng_keys: jax.Array) -> PermutationGibbsState:
+    """Return the states of the chains before the first step, one for each key."""
+    return _kernel(config).init(rng_keys, config.num_warmup, None, (config.fixed, problem), None)
+
+
+@functools.partial(light_jit, static_argnums=(0, 1))
+def _advance(
+    config: _Config, num: int, problem: Problem, states: PermutationGibbsState
+) -> tuple[PermutationGibbsState, dict[str, jax.Array]]:
+    """Make steps; return the states and the draws (chains, num, ...) of all latents by name."""
+    kernel, arguments = _kernel(config), (config.fixed, problem)
+
+    def start(rng_keys: jax.Array) -> PermutationGibbsState:
+        return kernel.init(rng_keys, config.num_warmup, None, arguments, None)
+
+    # The kernel learns in `init` what the model is like; shapes are enough for that.
+    jax.eval_shape(start, states.rng_key)
+    constrain = jax.vmap(kernel.postprocess_fn(arguments, None))
+
+    def step(states: PermutationGibbsState, _: None) -> tuple[PermutationGibbsState, Any]:
+        states = kernel.sample(states, arguments, None)
+        return states, constrain(states.z)
+
+    states, draws = jax.lax.scan(step, states, length=num)
+    return states, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), draws)
+
+
+def _kernel(config: _Config) -> PermutationGibbs:
+    return PermutationGibbs(NUTS(_model), num_temperatures=config.num_temperatures)
 
 
 def _refusal(problem: Problem) -> str | None:
@@ -105,13 +161,13 @@ def _refusal(problem: Problem) -> str | None:
     return None
 
 
-def _model(problem: Problem) -> None:
+def _model(fixed: _Fixed, problem: Problem) -> None:
     """The NumPyro model; rows that stand for a surplus of columns count for nothing."""
     n, m = problem.shape
-    latents = {name: numpyro.sample(name, prior) for name, prior in problem.latents.items()}
+    latents = {name: numpyro.sample(name, prior) for name, prior in fixed.latents.items()}
     mask = None
-    if problem.mask is not None:
-        allowed = problem.table_mask
+    if fixed.mask is not None:
+        allowed = np.broadcast_to(np.asarray(fixed.mask), problem.layout.table_shape)
         surplus = np.ones((*allowed.shape[:-2], m - n, m), bool)
         mask = np.concatenate([allowed, surplus], axis=-2)
     sites = problem.layout.event_shape[:-1]

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from permvi._checks import one_of, whole
+from permvi._jax import light_jit
 from permvi.inference.discrete import warm_start
 from permvi.inference.discrete.family import Family, draw_many
 from permvi.inference.discrete.structure import build_structure
@@ -154,7 +155,7 @@ def _guide(
     return warm_start.initial_family(structure, "lookahead", 1, np.random.default_rng(0), balanced)
 
 
-_draw_many = jax.jit(draw_many, static_argnums=2)
+_draw_many = light_jit(draw_many, static_argnums=2)
 _ADVICE = "try more particles, or method='sequential' or 'mcmc'"
 
 

@@ -31,6 +31,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from scipy.special import logsumexp as host_logsumexp
 
+from permvi._jax import light_jit
 from permvi.inference.discrete.conditionals import Params
 from permvi.inference.discrete.family import Family, allowed_pairs, batch_size, next_choice
 from permvi.inference.discrete.structure import DrawState, begin, choose
@@ -60,7 +61,7 @@ class _Carry(NamedTuple):
     population: Population
 
 
-@functools.partial(jax.jit, static_argnames=("num_particles", "num_populations"))
+@functools.partial(light_jit, static_argnames=("num_particles", "num_populations"))
 def draw_populations(
     family: Family,
     rng_key: jax.Array,

@@ -27,6 +27,7 @@ from scipy.special import logsumexp
 
 from permvi import permutations
 from permvi._checks import one_of
+from permvi._jax import light_jit
 from permvi.distributions import Mallows
 from permvi.distributions._mallows import DISTANCES, log_normalizer
 from permvi.distributions.mallows import Distance
@@ -163,14 +164,22 @@ _CENTRES = {
 }
 
 
-@functools.partial(jax.jit, static_argnames="num")
 def draw_exactly(law: Mallows, rng_key: jax.Array, num: int) -> jax.Array:
     """Return exact independent draws, (num, ..., n)."""
-    return law.sample(rng_key, (num,))
+    return _draw_exactly(law.distance, num, law.centre, law.theta, rng_key)
 
 
-@functools.partial(jax.jit, static_argnames="num")
-def draw_by_swaps(law: Mallows, rng_key: jax.Array, num: int, num_steps: jax.Array) -> jax.Array:
+# Not of the law itself: NumPyro orders its parts by a set, another way in every process.
+@functools.partial(light_jit, static_argnums=(0, 1))
+def _draw_exactly(
+    distance: Distance, num: int, centre: jax.Array, theta: jax.Array, rng_key: jax.Array
+) -> jax.Array:
+    return Mallows(centre, theta, distance).sample(rng_key, (num,))
+
+
+def draw_by_swaps(
+    law: Mallows, rng_key: jax.Array, num: int, num_steps: int | jax.Array
+) -> jax.Array:
     r"""Return (num, n) the last states of independent Metropolis chains of swaps from the centre.
 
     Each of the ``num_steps`` steps proposes a random swap of two items and accepts it with
@@ -178,6 +187,19 @@ def draw_by_swaps(law: Mallows, rng_key: jax.Array, num: int, num_steps: jax.Arr
     2018, section 4.1. The draws are independent, and exact in the limit of many steps. The law has
     an empty batch shape.
     """
+    return _draw_by_swaps(law.distance, num, law.centre, law.theta, rng_key, num_steps)
+
+
+@functools.partial(light_jit, static_argnums=(0, 1))
+def _draw_by_swaps(
+    distance: Distance,
+    num: int,
+    centre: jax.Array,
+    theta: jax.Array,
+    rng_key: jax.Array,
+    num_steps: int | jax.Array,
+) -> jax.Array:
+    law = Mallows(centre, theta, distance)
     n = law.event_shape[0]
     chains = jnp.arange(num)
 

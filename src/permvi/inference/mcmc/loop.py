@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from permvi._jax import light_jit
 from permvi.inference.mcmc import kernels
 from permvi.inference.mcmc.kernels import KINDS, Chains, Target
 from permvi.inference.mcmc.moves import MatchingSpace
@@ -100,7 +101,7 @@ class DeviceRun:
         return jax.tree.map(np.asarray, records)
 
 
-@jax.jit
+@light_jit
 def _start(problems: Problem, perms: jax.Array) -> Chains:
     """Return chains of stacked problems at (P, B, S, n)."""
 

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from permvi._jax import light_jit
 from permvi.inference.mcmc.loop import Config, DeviceRun, HostRun, Records
 from permvi.inference.mcmc.moves import MatchingSpace, only_rows_swap, swaps_need_cycles
 from permvi.inference.mcmc.options import MCMCOptions, Plan, Proposal
@@ -70,8 +71,8 @@ def run_mcmc_batch(
     return _run(DeviceRun, problems, spaces, rng_key, options, proposal, on_progress)
 
 
-_space = jax.jit(MatchingSpace.of)
-_spaces = jax.jit(jax.vmap(MatchingSpace.of))
+_space = light_jit(MatchingSpace.of)
+_spaces = light_jit(jax.vmap(MatchingSpace.of))
 
 
 def _run(

@@ -20,6 +20,7 @@ import optax
 from jax import lax
 
 from permvi._checks import one_of, positive_number, whole
+from permvi._jax import light_jit
 from permvi.distributions import PlackettLuce
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import host_scan, optimise
@@ -167,7 +168,7 @@ def _fit(
 _OPTIMISER = optax.scale_by_adam(b1=0.9, b2=0.99)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4))
+@functools.partial(light_jit, static_argnums=(3, 4))
 def _advance(problem: Problem, state: _Fit, inputs: Any, items: Items, num_samples: int) -> Any:
     density = functools.partial(log_density, problem)
     return _steps(lax.scan, density, problem.shape, state, inputs, items, num_samples)

@@ -9,8 +9,12 @@ import jax.numpy as jnp
 import numpyro
 import optax
 from numpyro import distributions as dist
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro import handlers
+from numpyro.infer import ELBO, SVI
+from numpyro.infer.svi import SVIState
+from numpyro.infer.util import log_density
 
+from permvi._jax import light_jit
 from permvi.distributions import VertexPrior
 from permvi.inference.vi.families import FAMILIES, bounded_scale
 from permvi.inference.vi.optimisers import SCHEDULES, exponential, shared_adam
@@ -157,8 +161,40 @@ def make_svi(config: Config, numbers: Numbers) -> SVI:
         location, latent = optax.adam(learning_rate), optax.adam(latent_rate)
     rules = {"location": location, "latent": latent, "scale": optax.adam(learning_rate)}
     adam = optax.partition(rules, kinds)
-    elbo = Trace_ELBO(num_particles=config.num_samples)
+    elbo = _OrderedELBO(num_particles=config.num_samples)
     return SVI(relaxed_model, relaxed_guide, adam, elbo, config=config)
+
+
+class _OrderedELBO(ELBO):
+    """NumPyro's ``Trace_ELBO``, with the sites in the order of the trace.
+
+    NumPyro goes through a set of their names, whose order is another one in every process. Then so
+    is the programme, and what one process has compiled is of no use to the next.
+    """
+
+    def loss(
+        self,
+        rng_key: jax.Array,
+        param_map: dict[str, jax.Array],
+        model: Any,
+        guide: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> jax.Array:
+        """Return the negative mean of the ELBOs of all particles."""
+
+        def particle(key: jax.Array) -> jax.Array:
+            model_key, guide_key = jax.random.split(key)
+            seeded = handlers.seed(guide, guide_key)
+            log_q, drawn = log_density(seeded, args, kwargs, param_map)
+            replayed = handlers.replay(handlers.seed(model, model_key), drawn)
+            log_p, _ = log_density(replayed, args, kwargs, param_map)
+            return log_p - log_q
+
+        if self.num_particles == 1:
+            return -particle(rng_key)
+        keys = jax.random.split(rng_key, self.num_particles)
+        return -jnp.mean(jax.vmap(particle)(keys))
 
 
 def _kind(name: str) -> str:
@@ -207,28 +243,38 @@ def _over_problems_and_restarts(one: Callable[..., Any]) -> Callable[..., Any]:
     return jax.vmap(jax.vmap(one, in_axes=(None, 0)))
 
 
-@functools.partial(jax.jit, static_argnames="config")
+@functools.partial(light_jit, static_argnames="config")
 def start_fits(config: Config, problems: RelaxedProblem, numbers: Numbers, keys: jax.Array) -> Any:
     """Return the states of SVI before the first step; ``keys`` are (problems, restarts)."""
 
-    def one(problem: RelaxedProblem, key: jax.Array) -> Any:
+    def one(problem: RelaxedProblem, key: jax.Array) -> SVIState:
+        # As `SVI.init` does, which would also draw a permutation and evaluate the model.
+        rng_key, _, guide_key = jax.random.split(key, 3)
+        drawn = {SITE: jnp.zeros((problem.num_sites, problem.size, problem.size))}
+        guide = handlers.substitute(handlers.seed(relaxed_guide, guide_key), drawn)
         stage = stage_at(jnp.zeros(()), config, numbers)
-        return make_svi(config, numbers).init(key, problem, numbers, stage)
+        trace = handlers.trace(guide).get_trace(problem, numbers, stage, config=config)
+        params = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+        return SVIState(make_svi(config, numbers).optim.init(params), None, rng_key)
 
     return _over_problems_and_restarts(one)(problems, keys)
 
 
-@functools.partial(jax.jit, static_argnames="config")
+def _unchanged(params: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Return the parameters: all of them are real."""
+    return params
+
+
+@functools.partial(light_jit, static_argnames="config")
 def advance_fits(
     config: Config, problems: RelaxedProblem, numbers: Numbers, states: Any, first: jax.Array
 ) -> tuple[Any, tuple[jax.Array]]:
     """Take a chunk of steps; return the states and the ELBOs (problems, restarts, steps)."""
     svi = make_svi(config, numbers)
+    # SVI learns in `init` how parameters are constrained, which would trace everything once more.
+    svi.constrain_fn = _unchanged
 
     def one(problem: RelaxedProblem, state: Any) -> tuple[Any, tuple[jax.Array]]:
-        # SVI learns in `init` how parameters are constrained; their shapes are enough for that.
-        jax.eval_shape(svi.init, state.rng_key, problem, numbers, last_stage(numbers))
-
         def step(state: Any, index: jax.Array) -> tuple[Any, tuple[jax.Array]]:
             stage = stage_at(index, config, numbers)
             state, loss = svi.stable_update(state, problem, numbers, stage)

@@ -9,6 +9,7 @@ import numpy as np
 from numpyro import handlers
 
 from permvi import assignment
+from permvi._jax import light_jit
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import Optimised, optimise
 from permvi.inference.vi.objective import (
@@ -136,7 +137,7 @@ def _round(X: np.ndarray, problems: RelaxedProblem) -> tuple[np.ndarray, np.ndar
     return np.where(perms < m, perms, -1), distance
 
 
-@functools.partial(jax.jit, static_argnames=("config", "num"))
+@functools.partial(light_jit, static_argnames=("config", "num"))
 def _draw_relaxed(
     config: Config,
     problems: RelaxedProblem,
