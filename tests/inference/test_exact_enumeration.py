@@ -94,3 +94,11 @@ def test_marginals_of_the_oracle_sum_to_one(rng):
     _, marginals, _, _ = summarise(found, (3, 4))
     np.testing.assert_allclose(marginals[:3].sum(axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(marginals[:, :4].sum(axis=0), 1.0, rtol=1e-12)
+
+
+def test_rows_with_one_choice_are_certain_to_the_last_bit(rng):
+    # Sums of hundreds of probabilities are one up to rounding only.
+    for known in range(5):
+        result = enumerate_log_density(quadratic(rng, 6), 6, known=[known, *[-1] * 5])
+        assert result.marginals[0, known] == 1
+        assert result.marginals[1:, known].sum() == 0
