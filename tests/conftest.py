@@ -22,8 +22,8 @@ import pytest  # noqa: E402
 if "JAX_ENABLE_X64" not in os.environ:
     jax.config.update("jax_enable_x64", True)
 
-# Linux gives a process 65,530 memory maps, and every compiled function takes a few.
-_MOST_MAPS = 20_000
+# Linux gives a process 65,530 memory maps. A compiled function takes a few, and about a megabyte.
+_MOST_MAPS = 5_000
 _MAPS = Path("/proc/self/maps")
 
 

@@ -89,6 +89,14 @@ def test_lists_are_complete_and_in_order(rng):
         assert len(found) <= count_bound(allowed)
 
 
+@pytest.mark.parametrize(("n", "m"), [(3, 5), (5, 3), (4, 4)])
+def test_the_bound_is_exact_without_a_mask(n, m):
+    rows_must, cols_must = np.ones((2, n + 1, m + 1), bool)
+    rows_must[:n, m] = cols_must[n, :m] = False
+    for allowed in (rows_must, cols_must):
+        assert count_bound(allowed) == len(list_matchings(allowed))
+
+
 def test_marginals_of_the_oracle_sum_to_one(rng):
     found = brute_force(rng.normal(size=(3, 4)), row_unmatched=0.1, col_unmatched=-0.3)
     _, marginals, _, _ = summarise(found, (3, 4))
