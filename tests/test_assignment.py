@@ -68,7 +68,9 @@ def assert_complete(perm, m):
 
 @backends
 @pytest.mark.float32
-@pytest.mark.parametrize("shape", [(1, 1), (2, 4), (5, 5), (6, 6), (6, 3)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (2, 4), pytest.param((5, 5), marks=pytest.mark.slow), (6, 6), (6, 3)]
+)
 def test_the_smallest_of_the_best_assignments(rng, backend, shape):
     batch = 60
     # Few distinct integers: most of these problems have several optima.
@@ -94,7 +96,13 @@ def test_the_smallest_of_the_best_assignments(rng, backend, shape):
 @backends
 @pytest.mark.float32
 @pytest.mark.parametrize(
-    ("shape", "masked"), [((60, 60), False), ((40, 40), True), ((20, 35), True), ((35, 20), False)]
+    ("shape", "masked"),
+    [
+        ((60, 60), False),
+        pytest.param((40, 40), True, marks=pytest.mark.slow),
+        ((20, 35), True),
+        pytest.param((35, 20), False, marks=pytest.mark.slow),
+    ],
 )
 def test_the_objective_is_that_of_scipy(rng, backend, shape, masked):
     scores = rng.normal(size=(5, *shape)).astype(FLOAT)

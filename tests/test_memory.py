@@ -5,6 +5,8 @@ import pytest
 
 import permvi as pv
 from permvi import _memory
+from permvi.inference import registry
+from permvi.problem.prepare import prepare
 
 
 def test_what_is_free_is_a_positive_number_of_bytes():
@@ -25,6 +27,17 @@ def test_too_large_problems_are_refused_before_they_begin(monkeypatch, method, m
     message = rf"method '{method}' on 300 by 300 pairs needs about .* GB .* are free; .*{advice}"
     with pytest.raises(ValueError, match=message):
         pv.fit(model, method)
+
+
+def test_models_that_are_fitted_together_need_memory_together(monkeypatch):
+    models = [pv.models.LinearMatching(np.eye(30)) for _ in range(40)]
+    one = 8 * 30**2 * registry.method("sequential").tables
+    monkeypatch.setattr(_memory, "available", lambda: 39.0 * one)
+    message = "method 'sequential' on 40 models of 30 by 30 pairs needs .* fewer of them at once"
+    with pytest.raises(ValueError, match=message):
+        pv.fit_many(models, "sequential")
+    # One of them, or 39, would fit.
+    registry.method("sequential").check_memory(prepare(models[0]), 39)
 
 
 def test_a_container_may_have_less_than_the_machine(monkeypatch, tmp_path):

@@ -106,7 +106,14 @@ def test_a_saved_posterior_is_the_same(fitted, name, tmp_path):
     assert loaded.settings == posterior.settings
 
 
-@pytest.mark.parametrize("info", INFOS, ids=NAMES)
+# These compile for seconds; masks and partial matchings together come below.
+LONG = ("mcmc", "sequential", "stick_breaking_discrete", "rounding", "gumbel_sinkhorn")
+
+
+@pytest.mark.parametrize(
+    "info",
+    [pytest.param(i, marks=[pytest.mark.slow] * (i.name in LONG), id=i.name) for i in INFOS],
+)
 def test_masks_are_honoured_or_refused(info):
     model = points(mask=MASK)
     if not info.masks:
@@ -122,10 +129,15 @@ def test_masks_are_honoured_or_refused(info):
 
 @pytest.mark.parametrize("info", INFOS, ids=NAMES)
 def test_partial_matchings_are_honoured_or_refused(info):
-    model = points(row_unmatched=-1.0, col_unmatched=-1.0)
+    # Refused for one reason only; what honours both has to honour them together.
+    mask = MASK if info.masks else None
+    model = points(row_unmatched=-1.0, col_unmatched=-1.0, mask=mask)
     if info.partial:
         posterior = fit(model, info.name)
         assert_sums_to_one(posterior)
+        assert not posterior.marginals[~MASK].any()
+        draws = posterior.sample(100)
+        assert (MASK[np.arange(4), draws] | (draws < 0)).all()
         some = posterior.p_unmatched_rows > 0
         # The best matching is but one, and rounding is sure of most rows.
         assert info.name == "map" or (some.any() if info.name == "rounding" else some.all())

@@ -257,6 +257,9 @@ def _run_together(
         return None
     for prepared in batch:
         chosen.check(prepared)
+    # Models of different shapes are fitted one by one.
+    if len({prepared.model.shape for prepared in batch}) == 1:
+        chosen.check_memory(batch[0], len(batch))
     together = chosen.run_many
     with single_threaded_blas():
         found = listening(lambda: together(batch, context))

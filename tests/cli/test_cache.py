@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from permvi import _cache
+
 PROGRAMME = "jit_f-0123-cache"
 
 
@@ -54,15 +56,28 @@ SHOW = (
 )
 
 
-@pytest.mark.parametrize("case", ["default", "off", "jax", "not a folder"])
-def test_commands_keep_what_they_compile_unless_told_otherwise(case, tmp_path):
+@pytest.mark.parametrize("case", ["default", "not a folder"])
+def test_commands_keep_what_they_compile(case, tmp_path):
     taken = tmp_path / "file"
     taken.write_text("")
-    variables = {
-        "default": {"PERMVI_CACHE": str(tmp_path)},
-        "off": {"PERMVI_CACHE": ""},
-        "jax": {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own")},
-        "not a folder": {"PERMVI_CACHE": str(taken)},
-    }[case]
-    wanted = {"default": str(tmp_path), "jax": str(tmp_path / "own")}.get(case)
-    assert f"cache: {wanted}\n" in run("-c", SHOW, **variables)
+    wanted = tmp_path if case == "default" else None
+    shown = run("-c", SHOW, PERMVI_CACHE=str(wanted or taken))
+    assert f"cache: {wanted}\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, True),
+        ({"PERMVI_CACHE": "folder"}, True),
+        ({"PERMVI_CACHE": ""}, False),
+        ({"JAX_COMPILATION_CACHE_DIR": "own"}, False),
+        ({"JAX_COMPILATION_CACHE_DIR": "own", "PERMVI_CACHE": "folder"}, False),
+    ],
+)
+def test_commands_keep_nothing_if_told_so(monkeypatch, variables, wanted):
+    for name in ("PERMVI_CACHE", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert _cache.is_wanted() is wanted

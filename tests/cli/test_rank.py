@@ -114,11 +114,14 @@ def test_comparisons(ranked):
     assert_agrees(found, [("AB", 3), ("BA", 1), ("BC", 2), ("CA", 1)], "ABC")
 
 
-def test_many_items_by_chains(ranked, rng):
-    items = [f"i{k:02d}" for k in range(18)]
+@pytest.mark.parametrize("num", [5, pytest.param(18, marks=pytest.mark.slow)])
+def test_many_items_by_chains(ranked, rng, num):
+    items = [f"i{k:02d}" for k in range(num)]
     lists = [sorted(items, key=lambda name: int(name[1:]) + rng.normal()) for _ in range(30)]
-    content = "\n".join([",".join(map(str, range(18))), *(",".join(row) for row in lists)])
-    found = ranked("judge," + content.replace("\n", "\nx,"))
+    content = "\n".join([",".join(map(str, range(num))), *(",".join(row) for row in lists)])
+    # More than 16 items are sampled without being asked for.
+    options = ["--method", "mcmc"] if num <= 16 else []
+    found = ranked("judge," + content.replace("\n", "\nx,"), *options)
     assert found["method"] == "mcmc"
     assert found["verdict"] == "trust"
     assert [row["item"] for row in found["items"]] == items

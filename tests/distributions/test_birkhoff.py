@@ -16,7 +16,7 @@ from permvi.distributions import BirkhoffStickBreakingTransform, birkhoff
 
 
 @pytest.mark.float32
-@pytest.mark.parametrize("n", [2, 5, 100])
+@pytest.mark.parametrize("n", [2, pytest.param(5, marks=pytest.mark.slow), 100])
 def test_the_constraint_accepts_samples_and_refuses_others(n, rng):
     X, _ = transforms.stick_breaking(jnp.asarray(3 * rng.normal(size=(4, n - 1, n - 1))))
     assert birkhoff(X).all()
@@ -27,7 +27,7 @@ def test_the_constraint_accepts_samples_and_refuses_others(n, rng):
     assert birkhoff.event_dim == 2
 
 
-@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), pytest.param((3,), marks=pytest.mark.slow), (2, 3)])
 def test_the_transform_keeps_its_contract(batch, rng):
     n = 4
     transform = BirkhoffStickBreakingTransform(

@@ -47,7 +47,7 @@ def table(n, distance, centre):
 
 @pytest.mark.float32
 @pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("n", [1, 3, 6])
+@pytest.mark.parametrize("n", [1, pytest.param(3, marks=pytest.mark.slow), 6])
 def test_normaliser_and_probabilities(distance, n, rng):
     centre = rng.permutation(n)
     perms, distances = table(n, distance, centre)
@@ -77,7 +77,7 @@ def test_the_gradient_of_the_normaliser_is_minus_the_mean_distance(distance):
 
 @pytest.mark.float32
 @pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("theta", [0.0, 0.35, 1.2])
+@pytest.mark.parametrize("theta", [0.0, pytest.param(0.35, marks=pytest.mark.slow), 1.2])
 def test_draws_follow_the_law(distance, theta, rng):
     n, num = 5, 20_000
     centre = rng.permutation(n)

@@ -47,7 +47,10 @@ def test_sampler_follows_density():
     np.testing.assert_allclose(X, 0.4 * inter[0] + 0.6 * rounded, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("batch", "sample_shape"), [((), ()), ((2,), ()), ((3, 2), (4,))])
+@pytest.mark.parametrize(
+    ("batch", "sample_shape"),
+    [((), ()), pytest.param((2,), (), marks=pytest.mark.slow), ((3, 2), (4,))],
+)
 def test_shapes(batch, sample_shape):
     q = Rounding(jnp.zeros((*batch, 3, 3)), 0.3, 0.5)
     X, inter = q.sample_with_intermediates(jax.random.key(0), sample_shape)

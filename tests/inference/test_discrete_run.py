@@ -131,18 +131,21 @@ def test_modes_that_one_component_misses_are_found_out():
     assert "misses modes" in posterior.diagnostics.reasons[0]
 
 
+MASKED = {"mask": np.tri(5, 5, 2, dtype=bool)}
+KNOWN = {"known": np.array([-1, 3, -1, -1, -1])}
+PARTIAL = {"row_unmatched": -1.0, "col_unmatched": -0.5}
+
+
+# Each compiles for seconds, so all of them together stand for the others.
 @pytest.mark.parametrize(
     "constraints",
     [
-        {"mask": np.tri(5, 5, 2, dtype=bool)},
-        {"known": np.array([-1, 3, -1, -1, -1])},
-        {"row_unmatched": -1.0, "col_unmatched": -0.5},
-        pytest.param(
-            {"known": np.array([-1, 3, -1, -1, -1]), "row_unmatched": -1.0, "col_unmatched": -0.5},
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(MASKED, id="mask", marks=pytest.mark.slow),
+        pytest.param(KNOWN, id="known", marks=pytest.mark.slow),
+        pytest.param(PARTIAL, id="partial", marks=pytest.mark.slow),
+        pytest.param(KNOWN | PARTIAL, id="known and partial", marks=pytest.mark.slow),
+        pytest.param(MASKED | KNOWN | PARTIAL, id="all"),
     ],
-    ids=["mask", "known", "partial", "known and partial"],
 )
 def test_constraints(constraints):
     model = points(5, 0.6, 1, **constraints)
@@ -154,7 +157,7 @@ def test_constraints(constraints):
     assert (np.isfinite(posterior.log_prob(PERMS)) == possible).all()
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
+@pytest.mark.parametrize("shape", [(3, 5), pytest.param((5, 3), marks=pytest.mark.slow)])
 def test_rectangles(shape):
     scores = np.random.default_rng(2).normal(size=shape)
     model = pv.models.LinearMatching(scores)

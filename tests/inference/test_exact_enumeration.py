@@ -89,8 +89,24 @@ def test_lists_are_complete_and_in_order(rng):
         assert len(found) <= count_bound(allowed)
 
 
+@pytest.mark.parametrize(("n", "m"), [(3, 5), (5, 3), (4, 4)])
+def test_the_bound_is_exact_without_a_mask(n, m):
+    rows_must, cols_must = np.ones((2, n + 1, m + 1), bool)
+    rows_must[:n, m] = cols_must[n, :m] = False
+    for allowed in (rows_must, cols_must):
+        assert count_bound(allowed) == len(list_matchings(allowed))
+
+
 def test_marginals_of_the_oracle_sum_to_one(rng):
     found = brute_force(rng.normal(size=(3, 4)), row_unmatched=0.1, col_unmatched=-0.3)
     _, marginals, _, _ = summarise(found, (3, 4))
     np.testing.assert_allclose(marginals[:3].sum(axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(marginals[:, :4].sum(axis=0), 1.0, rtol=1e-12)
+
+
+def test_rows_with_one_choice_are_certain_to_the_last_bit(rng):
+    # Sums of hundreds of probabilities are one up to rounding only.
+    for known in range(5):
+        result = enumerate_log_density(quadratic(rng, 6), 6, known=[known, *[-1] * 5])
+        assert result.marginals[0, known] == 1
+        assert result.marginals[1:, known].sum() == 0

@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 
 import permvi as pv
+from permvi.inference.verdict import audit
 from permvi.inference.verdict.coverage import examine
 from permvi.problem.prepare import prepare
+
+
+def test_noise_is_the_mean_distance_of_frequencies_from_their_law(rng):
+    p = rng.dirichlet(np.ones(5), size=3)
+    num = 2000
+    drawn = np.stack([rng.multinomial(num, row, size=2000) for row in p]) / num
+    distances = 0.5 * np.abs(drawn - p[:, None]).sum(axis=-1)
+    error = distances.std(axis=1) / np.sqrt(2000)
+    assert (np.abs(audit.noise(p, num) - distances.mean(axis=1)) < 5 * error).all()
 
 
 @pytest.fixture(scope="module", params=["square", "partial", "sites"])

@@ -2,6 +2,7 @@
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -89,3 +90,28 @@ def test_points_far_from_all_others_keep_their_differences(rng):
     found, exact = pv.fit(model, "sequential"), pv.fit(model, "exact")
     np.testing.assert_allclose(found.marginals, exact.marginals, rtol=0, atol=1e-3)
     assert found.log_evidence == pytest.approx(exact.log_evidence, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+@pytest.mark.parametrize("method", ["map", "convex", "sinkhorn"])
+def test_numbers_beyond_float32_are_answered_or_refused(method, rng):
+    huge = 1e300 * rng.normal(size=(4, 4))
+    one, far = (pv.fit(pv.models.LinearMatching(huge), name) for name in ("exact", method))
+    np.testing.assert_allclose(far.marginals, one.marginals, rtol=0, atol=1e-6)
+    # A pair that is out of the question, beside others that are not.
+    mixed = 0.5 * rng.normal(size=(4, 4))
+    mixed[0, 1] = -1e200
+    plain = np.where(mixed < -1e100, -np.inf, mixed)
+    near, cut = (pv.fit(pv.models.LinearMatching(s), method) for s in (mixed, plain))
+    np.testing.assert_allclose(near.marginals, cut.marginals, rtol=0, atol=1e-4)
+
+
+def test_competing_rows_beyond_float32_are_refused_in_float32():
+    # Both rows want the first column, and one of them falls by 1e200.
+    model = pv.models.LinearMatching([[0.0, -1e200, -1e250], [0.0, -2e200, -1e250]])
+    if jnp.result_type(float) == jnp.float64:
+        np.testing.assert_array_equal(pv.fit(model, "map").mode, [1, 0])
+        return
+    with pytest.raises(ValueError, match=r"scores must differ by less than 1e\+30 in float32"):
+        pv.fit(model, "map")
+    np.testing.assert_array_equal(pv.fit(model, "exact").mode, [1, 0])

@@ -26,6 +26,29 @@ settings.register_profile(
 settings.load_profile("fuzz" if EXAMPLES else "ci")
 
 
+def pytest_sessionfinish(session):
+    """Hand the number of fits on to the process that prints it."""
+    from tests.properties.checks import tried
+
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["fits"] = tried["fits"]
+
+
+def pytest_testnodedown(node, error):
+    """Add up what the workers have tried."""
+    from tests.properties.checks import tried
+
+    tried["fits"] += getattr(node, "workeroutput", {}).get("fits", 0)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many problems were tried."""
+    from tests.properties.checks import tried
+
+    if EXAMPLES:
+        terminalreporter.write_line(f"{tried['fits']:,} generated problems were tried.")
+
+
 def pytest_collection_modifyitems(items):
     """Fits in JAX compile for seconds; they are for ``make fuzz``."""
     for item in items:

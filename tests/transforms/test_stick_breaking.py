@@ -11,6 +11,11 @@ from tests import oracles
 SIZES = [2, 3, 6, 17, 50]
 
 
+def slowly(*values):
+    """Values of a size that is compiled for itself and takes the same way as others."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def free_block(X):
     return X[..., :-1, :-1]
 
@@ -24,7 +29,9 @@ def test_agrees_with_the_papers_raster_scan(n, temperature, rng):
     np.testing.assert_allclose(X, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("n", "batch"), [(2, ()), (3, (3,)), (6, (2, 3)), (17, ()), (50, (2,))])
+@pytest.mark.parametrize(
+    ("n", "batch"), [(2, ()), slowly(3, (3,)), (6, (2, 3)), slowly(17, ()), (50, (2,))]
+)
 def test_inverse_is_a_round_trip(n, batch, rng):
     psi = rng.normal(size=(*batch, n - 1, n - 1))
     options = {"row_order": rng.permutation(n), "col_order": rng.permutation(n), "centered": True}
@@ -36,7 +43,9 @@ def test_inverse_is_a_round_trip(n, batch, rng):
     np.testing.assert_allclose(inverse_log_det, -log_det, rtol=1e-10, atol=1e-9)
 
 
-@pytest.mark.parametrize(("n", "centered"), [(2, True), (3, False), (5, True), (8, False)])
+@pytest.mark.parametrize(
+    ("n", "centered"), [slowly(2, True), (3, False), (5, True), slowly(8, False)]
+)
 def test_log_determinant_is_that_of_the_autodiff_jacobian(n, centered, rng):
     psi = rng.normal(size=(n - 1, n - 1))
 
@@ -51,7 +60,7 @@ def test_log_determinant_is_that_of_the_autodiff_jacobian(n, centered, rng):
         np.testing.assert_allclose(log_det, expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("n", [2, 4, 9])
+@pytest.mark.parametrize("n", [2, slowly(4), 9])
 def test_gradients_agree_with_central_differences(n, rng):
     psi = jnp.asarray(rng.normal(size=(n - 1, n - 1)))
     weights = rng.normal(size=(n, n))
@@ -114,7 +123,8 @@ def test_float64_log_determinant_is_accurate(n, sd, rng):
 
 @pytest.mark.float32
 @pytest.mark.parametrize(
-    ("n", "sd", "temperature"), [(500, 50, 1.0), (500, 50, 1e-3), (100, 500, 1.0), (30, 1, 1e-30)]
+    ("n", "sd", "temperature"),
+    [(500, 50, 1.0), slowly(500, 50, 1e-3), (100, 500, 1.0), (30, 1, 1e-30)],
 )
 def test_extremes_stay_finite_in_float32(n, sd, temperature, rng):
     psi = (rng.normal(size=(n - 1, n - 1)) * sd).astype(np.float32)

@@ -129,21 +129,27 @@ class Method:
             if refused:
                 raise ValueError(f"model must {expected} for method {info.name!r}, got {got}.")
 
-    def check_memory(self, prepared: Prepared) -> None:
-        """Raise ``ValueError`` for a model whose tables do not fit into the memory that is free."""
+    def check_memory(self, prepared: Prepared, num_models: int = 1) -> None:
+        """Raise ``ValueError`` for a model whose tables do not fit into the memory that is free.
+
+        ``num_models`` like this one are fitted in one call.
+        """
         if prepared.listed is not None:
             return
         problem, (n, m) = prepared.problem, prepared.problem.shape
         # Where items may stay unmatched, each has one more choice of its own.
         size = n + m if problem.is_partial and self.rounds else max(n, m)
-        needed = 8.0 * self.tables * problem.num_sites * size**2
+        needed = 8.0 * self.tables * problem.num_sites * size**2 * num_models
         if problem.scores is None:
             advice = "known pairs or fewer items make the tables smaller"
         elif self.linear:
             advice = "list the pairs that matter in a models.SparseMatching"
         else:
             advice = "try method='linear'"
-        _memory.check(f"method {self.info.name!r} on {n:,} by {m:,} pairs", needed, advice)
+        where, together = f"{n:,} by {m:,} pairs", ""
+        if num_models > 1:
+            where, together = f"{num_models:,} models of {where}", "fit fewer of them at once, or "
+        _memory.check(f"method {self.info.name!r} on {where}", needed, together + advice)
 
 
 def option_names(options: type) -> tuple[str, ...]:

@@ -16,11 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from permvi._assignment.duality import best_matching, reduce_by_prices, residual_graph
+from permvi._jax import jnp
 from permvi.models.linear import LinearMatching
 from permvi.problem.unmatched import LogWeights, may_be_partial, tables_by_site
 
 # Scores closer to zero than this keep six decimals in float32, so they are left as they are.
 _NEAR = 16.0
+# Matchings this much less probable than the best one, in nats, have probability zero; float32 holds
+# sums of such numbers, and not much more.
+_FLOOR = -1e30
 
 
 class Centred(NamedTuple):
@@ -74,7 +78,12 @@ def centre(
 
 
 def _is_far(tables: np.ndarray) -> bool:
-    """Return whether the best log weight of some row, or then of some column, is far from zero."""
+    """Return whether the best log weight of some row, or then of some column, is far from zero.
+
+    So is any log weight that float32 does not hold.
+    """
+    if (tables[np.isfinite(tables)] < _FLOOR).any():
+        return True
     rows = tables[:, :-1].max(axis=2)
     rows = np.where(np.isfinite(rows), rows, 0.0)
     cols = (tables[:, :-1, :-1] - rows[:, :, None]).max(axis=1)
@@ -86,7 +95,7 @@ def _by_prices(table: np.ndarray) -> tuple[np.ndarray, float] | None:
     if choice is None:
         return None
     reduced = reduce_by_prices(table, choice, residual_graph(table, choice))
-    return reduced, float(LogWeights(table).of(choice))
+    return _floored(reduced), float(LogWeights(table).of(choice))
 
 
 def _by_maxima(table: np.ndarray, axis: int) -> tuple[np.ndarray, float] | None:
@@ -96,4 +105,20 @@ def _by_maxima(table: np.ndarray, axis: int) -> tuple[np.ndarray, float] | None:
         return None
     reduced = table.copy()
     reduced[:-1, :-1] = pairs - best
+    if (reduced[np.isfinite(reduced)] < _FLOOR).any():
+        choice = best_matching(reduced)
+        if choice is None:
+            return None
+        # Where rows compete for columns, even the best matching may be as far away.
+        if LogWeights(reduced).of(choice) < _FLOOR / 2 and jnp.result_type(float) != np.float64:
+            raise ValueError(
+                f"scores must differ by less than {-_FLOOR:.0e} in float32, got differences of "
+                f"{-reduced[np.isfinite(reduced)].min():.0e}; enable JAX's float64."
+            )
+        reduced = _floored(reduced) if jnp.result_type(float) != np.float64 else reduced
     return reduced, math.fsum(best.ravel())
+
+
+def _floored(reduced: np.ndarray) -> np.ndarray:
+    """Return log weights relative to the best matching, none of them too small for float32."""
+    return np.where(np.isfinite(reduced), np.maximum(reduced, _FLOOR), reduced)

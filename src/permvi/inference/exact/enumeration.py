@@ -50,6 +50,8 @@ class TabularSolution:
         table = np.zeros((n + 1, m + 1))
         for i in range(n):
             table[i] = np.bincount(self.matchings[:, i] % (m + 1), weights=probs, minlength=m + 1)
+        # A row with one choice has probability one, not what rounding leaves of it.
+        table[:n] /= table[:n].sum(axis=1, keepdims=True)
         for j in range(m):
             table[n, j] = probs[(self.matchings != j).all(axis=1)].sum()
         return table
