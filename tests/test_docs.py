@@ -105,7 +105,7 @@ def test_the_readme_shows_what_its_example_prints(capsys):
     assert stripped(capsys.readouterr().out) == stripped(shown)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/linkage.md"])
 def test_the_commands_print_what_is_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runner, shown = CliRunner(), 0

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from permvi.inference.guides import AutoPermutation as AutoPermutation
     from permvi.inference.registry import methods as methods
     from permvi.inference.tracks import track as track
+    from permvi.linkage import Linkage as Linkage
+    from permvi.linkage import match_pairs as match_pairs
     from permvi.posterior import Posterior as Posterior
     from permvi.posterior import load as load
 
@@ -52,6 +54,7 @@ _HOMES = {
     "AutoPermutation": "permvi.inference.guides",
     "FitWarning": "permvi._fit",
     "MatchingClassifier": "permvi._estimator",
+    "Linkage": "permvi.linkage",
     "PermutationGibbs": "permvi.inference.gibbs",
     "Posterior": "permvi.posterior",
     "compare": "permvi._compare",
@@ -59,6 +62,7 @@ _HOMES = {
     "fit": "permvi._fit",
     "fit_many": "permvi._fit",
     "load": "permvi.posterior",
+    "match_pairs": "permvi.linkage",
     "methods": "permvi.inference.registry",
     "Ranking": "permvi._rank",
     "rank": "permvi._rank",

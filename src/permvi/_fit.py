@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from permvi import _checks
+from permvi._cluster import distributed
 from permvi._threads import single_threaded_blas
 from permvi.inference import auto, registry
 from permvi.inference.interruptible import listening
@@ -25,6 +26,8 @@ from permvi.problem.unmatched import LogWeights, tables_by_site
 
 # Draws of permutations for the moments of latents that a model has integrated out.
 _NUM_DRAWS = 4000
+# Models that go to a worker together.
+_PACK = 16
 
 
 class FitWarning(UserWarning):
@@ -85,6 +88,7 @@ def fit_many(
     seed: int = 0,
     *,
     progress: Progress | None = None,
+    client: Any = None,
     **options: Any,
 ) -> list[Posterior]:
     """Compute the posteriors of many models; those of one shape are fitted in one vmapped call.
@@ -94,12 +98,18 @@ def fit_many(
         method: See `fit`, and likewise for the rest. "auto" chooses for each model.
         seed: The same seed gives the same posteriors.
         progress: Called now and then.
+        client: A Dask client, whose workers fit the models in packs of a fixed size, so that the
+            result does not depend on how many workers there are or whether one of them dies.
         **options: Settings of the method.
 
     Returns:
         One posterior for each model, in order. Models fitted together share ``seconds`` equally.
     """
     _checks.one_of("method", method, registry.NAMES)
+    if client is not None:
+        in_order = _fit_on_cluster(list(models), method, seed, progress or silent, client, options)
+        _warn(in_order)
+        return in_order
     batch = [prepare(as_model(model)) for model in models]
     chosen = [
         _choose(prepared, method, _checks.seed(seed), options, progress) for prepared in batch
@@ -134,6 +144,38 @@ def fit_many(
     in_order = [posteriors[k] for k in range(len(batch))]
     _warn(in_order)
     return in_order
+
+
+def _fit_on_cluster(
+    models: list[Model],
+    method: str,
+    seed: int,
+    progress: Progress,
+    client: Any,
+    options: Mapping[str, Any],
+) -> list[Posterior]:
+    """Fit packs of models on the workers of a Dask client; return posteriors in order."""
+    packs = [models[k : k + _PACK] for k in range(0, len(models), _PACK)]
+    futures = {
+        client.submit(_fit_pack, pack, method, seed, dict(options), pure=False, retries=3): k
+        for k, pack in enumerate(packs)
+    }
+    found: dict[int, list[Posterior]] = {}
+    for future, posteriors in distributed().as_completed(
+        futures, loop=client.loop, with_results=True
+    ):
+        found[futures[future]] = posteriors
+        progress("fitting", sum(map(len, found.values())), len(models))
+    return [posterior for k in range(len(packs)) for posterior in found[k]]
+
+
+def _fit_pack(
+    models: list[Model], method: str, seed: int, options: dict[str, Any]
+) -> list[Posterior]:
+    """Fit models on a worker; the caller warns about all of them at once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        return fit_many(models, method, seed, **options)
 
 
 def _choose(

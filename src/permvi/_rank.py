@@ -11,9 +11,11 @@ import numpy as np
 
 from permvi import _checks
 from permvi.inference.method import Progress, silent
+from permvi.inference.rankings import groups as voters
 from permvi.inference.rankings import robust as checks
 from permvi.inference.rankings import solve
 from permvi.inference.rankings.consensus import Kemeny, contradicted, kemeny
+from permvi.inference.rankings.groups import ComparedGroups, Groups
 from permvi.inference.rankings.solve import MODELS, Answer
 from permvi.models import Rankings, fingerprint
 from permvi.posterior import Posterior
@@ -83,6 +85,8 @@ class Ranking:
         compared: All models with their evidences, the best first; the chosen one alone unless the
             model was chosen automatically.
         answer: What the engine returned.
+        groups: Groups of voters, each with its own order; None if they were not asked for.
+        compared_groups: The numbers of groups that were tried, with their evidences.
     """
 
     rankings: Rankings
@@ -92,6 +96,8 @@ class Ranking:
     kemeny: Kemeny
     compared: tuple[Compared, ...]
     answer: Answer
+    groups: Groups | None = None
+    compared_groups: tuple[ComparedGroups, ...] = ()
 
     @property
     def shown(self) -> Posterior:
@@ -177,6 +183,13 @@ class Ranking:
             )
         return rows
 
+    def group_order(self, group: int) -> list[str]:
+        """Return the items of a group of voters, the best first, by expected ranks."""
+        if self.groups is None:
+            raise ValueError("groups must be asked for: rank(..., groups=2) or groups='auto'.")
+        ranks = self.groups.orders[group].expected_loss("footrule").perm
+        return [self.items[i] for i in np.argsort(ranks)]
+
     def plot(self, level: float = 0.95) -> "Axes":
         """Plot mean ranks with intervals; see `permvi.plots.ranking`."""
         from permvi import plots
@@ -195,6 +208,7 @@ def rank(
     model: str = "mallows",
     *,
     robust: bool | None = None,
+    groups: int | str | None = None,
     method: str = "auto",
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
@@ -205,10 +219,15 @@ def rank(
     Args:
         rankings: The data: `Rankings`, a file for `Rankings.read`, or orders for `Rankings`.
         model: "mallows" (Kendall's distance), "generalised_mallows" (a dispersion for each place),
-            "footrule", "spearman", "cayley", "plackett_luce" (Bradley-Terry for comparisons), or
-            "auto": the model of largest evidence among all that take such ballots.
+            "footrule", "spearman", "cayley", "plackett_luce" (Bradley-Terry for comparisons),
+            "davidson" (comparisons with ties as results), or "auto": the model of largest evidence
+            among all that take such ballots; for comparisons with ties "davidson", since the others
+            take a tie for an unknown result.
         robust: Whether probabilities are those of a bootstrap over ballots instead of the model's.
             By default they are if a check finds that the model does not fit.
+        groups: The number of groups of voters to look for, each with an order of its own (a mixture
+            of Mallows models); "auto" compares numbers by their evidence. The one order of all
+            voters is inferred all the same.
         method: "exact" or "mcmc" for Mallows models; by default exact where that takes seconds.
         seed: The same seed gives the same answer.
         settings: Further settings that the posterior keeps, as JSON values.
@@ -221,6 +240,8 @@ def rank(
     """
     _checks.one_of("model", model, (*MODELS, AUTO))
     _checks.one_of("method", method, ("auto", "exact", "mcmc"))
+    if groups is not None and groups != AUTO:
+        _checks.whole("groups", groups, 1)
     show = progress or silent
     data = _as_rankings(rankings)
     compared: list[Compared] = []
@@ -249,7 +270,21 @@ def rank(
             checks.bootstrap(answer, seed), labels=data.labels, model_check=found, seed=seed
         )
     best = kemeny(data.against)
-    return Ranking(data, name, posterior, resampled, best, tuple(compared), answer)
+    parts, tried = _groups(data, groups, seed, show)
+    return Ranking(data, name, posterior, resampled, best, tuple(compared), answer, parts, tried)
+
+
+def _groups(
+    data: Rankings, asked: int | str | None, seed: int, progress: Progress
+) -> tuple[Groups | None, tuple[ComparedGroups, ...]]:
+    """Find groups of voters if they are asked for."""
+    if asked is None:
+        return None, ()
+    if asked == AUTO:
+        found, tried = voters.choose(data.ballots, seed, progress=progress)
+        return found, tuple(tried)
+    progress("looking for groups of voters", 0, 1)
+    return voters.solve(data.ballots, int(asked), seed), ()
 
 
 def compare(rankings: Rankings, seed: int = 0, progress: Progress = silent) -> list[Compared]:
@@ -263,7 +298,14 @@ def compare(rankings: Rankings, seed: int = 0, progress: Progress = silent) -> l
             found.append(Compared(name, None, 0.0, str(refused)))
         else:
             found.append(Compared(name, evidence, error))
-    return sorted(found, key=lambda one: np.inf if one.log_evidence is None else -one.log_evidence)
+    found.sort(key=lambda one: np.inf if one.log_evidence is None else -one.log_evidence)
+    with_ties = any(len(sizes) == 1 for sizes in rankings.ballots.sizes)
+    chosen = next((one for one in found if one.name == solve.DAVIDSON), None)
+    if chosen is None or chosen.log_evidence is None or not with_ties:
+        return found
+    note = "takes ties for unknown results, so evidences cannot be compared"
+    others = [one._replace(note=one.note or note) for one in found if one is not chosen]
+    return [chosen, *others]
 
 
 def interval(law: np.ndarray, level: float) -> tuple[int, int]:

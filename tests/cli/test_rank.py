@@ -216,3 +216,20 @@ def test_the_page(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Four standard errors of the draws that say who comes before whom.
     assert check_page(run, "rank.md", error=0.032) == 3
+
+
+def test_groups_of_voters_are_shown(run, write):
+    path = write("r.csv", "a,b,c\nA,B,C\nA,B,C\nA,B,C\nC,B,A\nC,B,A\nC,B,A\n")
+    result = run("rank", path, "--groups", "2")
+    assert result.exit_code == 0
+    assert "What does each group say?" in result.output
+    found = json.loads(run("rank", path, "--groups", "2", "--json").stdout)["groups"]
+    assert sum(group["share"] for group in found["groups"]) == pytest.approx(1.0)
+    assert {tuple(group["order"]) for group in found["groups"]} == {
+        ("A", "B", "C"),
+        ("C", "B", "A"),
+    }
+    assert found["compared"] == []
+    refused = run("rank", path, "--groups", "two")
+    assert refused.exit_code == 2
+    assert "--groups must be a whole number or auto, got 'two'." in refused.output

@@ -162,14 +162,14 @@ def test_the_likelihood_of_worths_sums_over_ties(rng):
     model = Rankings([[0, (1, 2), 3], [(2, 3, 1), 0], [3, 1]], items="abcd")
     choices = worths._Choices.of(model.ballots)
     draws = 2 * rng.normal(size=(4, 4))
-    found = worth_kernels.log_likelihoods(draws, *choices, worths._LOG_U, worths._WEIGHTS)
+    found = worth_kernels.log_likelihoods(draws, *choices[:3], worths._LOG_U, worths._WEIGHTS)
     for value, log_worths in zip(found, draws, strict=True):
         w = np.exp(log_worths)
         first = sum(plackett_luce(order, w) for order in ([0, 1, 2, 3], [0, 2, 1, 3]))
         second = sum(plackett_luce([*g, 0], w) for g in itertools.permutations([1, 2, 3]))
         third = w[3] / (w[3] + w[1])
         assert value == pytest.approx(np.log(first * second * third), abs=1e-6)
-    gradients, hessian = worth_kernels.slopes(draws[0], *choices)
+    gradients, hessian = choices.slopes(draws[0])
     step = 1e-4 * np.eye(4)
 
     def log_likelihood(point):
@@ -179,7 +179,7 @@ def test_the_likelihood_of_worths_sums_over_ties(rng):
         up, down = draws[0] + step[i], draws[0] - step[i]
         slope = (log_likelihood(up) - log_likelihood(down)) / 2e-4
         assert choices.counts @ gradients[:, i] == pytest.approx(slope, abs=1e-6)
-        change = worth_kernels.slopes(up, *choices)[0] - worth_kernels.slopes(down, *choices)[0]
+        change = choices.slopes(up)[0] - choices.slopes(down)[0]
         np.testing.assert_allclose(hessian[i], choices.counts @ change / 2e-4, atol=1e-6)
 
 
@@ -210,6 +210,74 @@ def test_worths_against_prior_draws(ties, rng):
     evidence = np.log(likelihood.mean())
     assert found.solved.log_evidence == pytest.approx(evidence, abs=4 / np.sqrt(effective) + 0.01)
     assert found.effective > 1000
+
+
+GAMES = [("a", "b", 4), ("b", "a", 1), ("b", "c", 2), ("c", "b", 2), ("a", "c", 1)]
+
+
+def test_ties_of_comparisons_as_results_against_prior_draws(rng):
+    # Three ties of a and b, and one of b and c.
+    rows = [[(first,), (second,)] for first, second, _ in GAMES] + [[("a", "b")], [("b", "c")]]
+    counts = [*(count for *_, count in GAMES), 3, 1]
+    model = Rankings([[x for (x,) in row] if len(row) == 2 else row for row in rows], counts=counts)
+    found = worths.solve(model.ballots, 0, ties=True)
+    place = {item: k for k, item in enumerate(model.items)}
+    num = 400_000
+    log_tie = rng.normal(size=num)
+    draws = np.exp(rng.normal(size=num))[:, None] * rng.normal(size=(num, 3))
+    log_likelihood = np.zeros(num)
+    for (first, second), tie, count in [
+        *(((a, b), False, count) for a, b, count in GAMES),
+        (("a", "b"), True, 3),
+        (("b", "c"), True, 1),
+    ]:
+        a, b = draws[:, place[first]], draws[:, place[second]]
+        middle = log_tie + (a + b) / 2
+        total = np.log(np.exp(a) + np.exp(b) + np.exp(middle))
+        log_likelihood += count * ((middle if tie else a) - total)
+    weights = np.exp(log_likelihood - log_likelihood.max())
+    evidence = np.log(weights.mean()) + log_likelihood.max()
+    weights /= weights.sum()
+    effective = 1 / (weights**2).sum()
+    ranks = np.argsort(np.argsort(-draws, axis=1), axis=1)
+    expected = np.stack([np.bincount(ranks[:, i], weights, minlength=3) for i in range(3)])
+    error = 4 * np.sqrt(0.25 / effective) + 0.005
+    assert error < 0.02
+    assert abs(found.solved.marginals - expected).max() < error
+    assert found.solved.log_evidence == pytest.approx(evidence, abs=4 / np.sqrt(effective) + 0.01)
+    mean = weights @ log_tie
+    sd = np.sqrt(weights @ (log_tie - mean) ** 2)
+    assert found.log_tie == pytest.approx((mean, sd), abs=4 * sd / np.sqrt(effective) + 0.01)
+
+
+def test_slopes_of_comparisons_with_ties(rng):
+    model = Rankings([["a", "b"], [("a", "c")], ["c", "b"]], counts=[2, 3, 1])
+    data = worths._Comparisons.of(model.ballots)
+    point, step = rng.normal(size=4), 1e-5 * np.eye(4)
+    gradients, hessian = data.slopes(point)
+    for i in range(4):
+        up, down = data.log_likelihoods(np.stack([point + step[i], point - step[i]]))
+        assert data.counts @ gradients[:, i] == pytest.approx((up - down) / 2e-5, abs=1e-6)
+        change = data.slopes(point + step[i])[0] - data.slopes(point - step[i])[0]
+        np.testing.assert_allclose(hessian[i], data.counts @ change / 2e-5, atol=1e-6)
+    # Win, loss and tie of one pair add up to one.
+    alone = [worths._Comparisons(np.array([[i, j]]), np.array([r]), np.ones(1), 3)
+             for i, j, r in ((0, 1, 0), (1, 0, 0), (0, 1, 2))]  # fmt: skip
+    chances = [np.exp(one.log_likelihoods(point[None])[0]) for one in alone]
+    assert sum(chances) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="davidson takes comparisons of two items"):
+        worths.solve(Rankings([["a", "b", "c"]]).ballots, 0, ties=True)
+
+
+def test_comparisons_with_ties_choose_the_model_that_knows_them():
+    rows = [["a", "b"]] * 5 + [["b", "c"]] * 4 + [[("a", "b")]] * 3 + [["c", "a"]]
+    found = pv.rank(rows, model="auto", robust=True, seed=1)
+    assert found.model == "davidson"
+    assert {"log_worth", "log_tie", "sigma"} <= set(found.posterior.latents)
+    others = [one for one in found.compared if one.log_evidence is not None][1:]
+    assert others
+    assert all("cannot be compared" in one.note for one in others)
+    assert found.table()[0].item == "a"
 
 
 def test_kemeny_against_enumeration(rng):
@@ -252,7 +320,11 @@ def test_kemeny_of_many_items(rng):
     assert found.contradicted <= worse[0]
 
 
-@pytest.mark.parametrize("name", solve.MODELS)
+# All models that take rankings of more than two items.
+OF_RANKINGS = [name for name in solve.MODELS if name != solve.DAVIDSON]
+
+
+@pytest.mark.parametrize("name", OF_RANKINGS)
 def test_ballots_of_the_model_itself_fit(name, rng):
     true = solve.answer(name, Rankings.from_ranks(noisy(rng, 5, 30, 1.5)).ballots, 0)
     drawn = robust.simulate(true, np.arange(5), 200, rng)
@@ -265,7 +337,7 @@ def test_ballots_of_the_model_itself_fit(name, rng):
     )
 
 
-@pytest.mark.parametrize("name", solve.MODELS)
+@pytest.mark.parametrize("name", OF_RANKINGS)
 def test_the_bootstrap_resamples_the_most_probable_order(name):
     # Every resample has the same majority.
     sure = solve.answer(name, Rankings([[0, 1, 2]], counts=[50]).ballots, 0)
@@ -276,6 +348,15 @@ def test_the_bootstrap_resamples_the_most_probable_order(name):
     share = robust.bootstrap(close, 0, num=400).marginals[0, 0]
     # P(more than half of 101) plus or minus four standard errors.
     assert share == pytest.approx(0.54, abs=0.1)
+
+
+def test_the_bootstrap_of_comparisons_with_ties():
+    games = [[0, 1], [1, 0], [(0, 1)], [1, 2]]
+    close = solve.answer("davidson", Rankings(games, counts=[51, 50, 20, 40]).ballots, 0)
+    found = robust.bootstrap(close, 0, num=400)
+    # P(more than half of those among 101 that are no tie) plus or minus four standard errors.
+    assert found.marginals[0, 0] == pytest.approx(0.54, abs=0.1)
+    assert found.marginals[2, 2] > 0.99
 
 
 def test_rank_and_its_parts():

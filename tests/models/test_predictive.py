@@ -260,3 +260,13 @@ def test_the_benchmark_of_the_check_runs(kind):
         row = model_check.measure(kind, size, fault, 1)
         assert 0 <= row["does_not_fit"] + row["no_check"] <= 1
         assert row["wrong"] == (fault or "nothing")
+
+
+def test_a_list_of_pairs_is_not_made_a_table_for_the_check(monkeypatch):
+    def refuse(self):
+        raise MemoryError("a table of all pairs")
+
+    model = pv.models.SparseMatching([0, 1], [0, 1], [1.0, 2.0], (2, 2))
+    posterior = pv.fit(model)
+    monkeypatch.setattr(pv.models.SparseMatching, "scores", property(refuse))
+    assert str(posterior.check(model)) == "no check for a plain table of scores"

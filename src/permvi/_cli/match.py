@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from permvi._checks import one_of
-from permvi._cli import options, results, terminal
+from permvi._cli import linkage, options, results, terminal
 from permvi._cli.options import INFER, KINDS, NOISES
 from permvi._cli.outputs import Outputs
 from permvi.inference import registry as methods
@@ -31,12 +31,14 @@ def match(
         Path | None,
         typer.Argument(metavar="LABELS", help="CSV table of labels by the same features."),
     ] = None,
+    more: linkage.More = None,
     *,
     pairs: Annotated[
         bool,
         typer.Option(
             "--pairs",
-            help="TABLE is a list with columns item,label,number. Other pairs are forbidden.",
+            help="TABLE is a list with columns item,label,number. Other pairs are forbidden. Also "
+            "Parquet, Arrow or compressed CSV, with more columns and in several files.",
         ),
     ] = False,
     kind: Annotated[
@@ -127,6 +129,19 @@ def match(
     save: options.Save = None,
     plot: options.Plot = None,
     report: options.Report = None,
+    item_col: linkage.ItemCol = None,
+    label_col: linkage.LabelCol = None,
+    score_col: linkage.ScoreCol = None,
+    threshold: linkage.Threshold = None,
+    one_to_one: linkage.OneToOne = False,
+    one_to_many: linkage.OneToMany = False,
+    many_to_one: linkage.ManyToOne = False,
+    dedupe: linkage.Dedupe = False,
+    separate_ids: linkage.SeparateIds = False,
+    calibrate: linkage.Calibrate = None,
+    out: linkage.Out = None,
+    workers: linkage.Workers = None,
+    cluster: linkage.Cluster = None,
     as_json: options.AsJson = False,
     json_file: options.JsonFile = None,
     everything: options.All = False,
@@ -149,8 +164,31 @@ def match(
         "report": report,
         "json": json_file,
     }
-    asked = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
-    asked.check()
+    outputs = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
+    outputs.check()
+    asked = linkage.Asked(
+        more=more, item_col=item_col, label_col=label_col, score_col=score_col,
+        threshold=threshold, one_to_one=one_to_one, one_to_many=one_to_many,
+        many_to_one=many_to_one, dedupe=dedupe, separate_ids=separate_ids, out=out,
+        workers=workers, cluster=cluster, calibrate=calibrate,
+    )  # fmt: skip
+    if linkage.is_wanted(table, labels, asked, pairs=pairs):
+        linkage.link(
+            [table, *([labels] if labels else []), *(more or [])],
+            asked,
+            numbers={"kind": kind, "temperature": temperature},
+            unmatched=unmatched,
+            refused={
+                "scale": scale, "noise": noise, "df": df, "unused": unused, "mask": mask,
+                "known": known, "prior": prior, "top": top, "csv": csv_file, "save": save,
+                "plot": plot, "raw-csv": raw_csv, "probabilities": probabilities, "wide": wide,
+                "option": option, "all": everything,
+                "method": None if method == methods.AUTO else method,
+            },
+            outputs=outputs,
+            seed=seed,
+        )  # fmt: skip
+        return
     with terminal.progress(quiet=quiet or as_json) as progress:
         progress("reading", 0, 1)
         from permvi._cli import input_notes
@@ -170,10 +208,10 @@ def match(
         posterior = results.fit(problem.model, method, seed, progress, settings, **of_method)
         certain = input_notes.of_certainty(posterior, problem.values, kind, temperature)
         notes = [*problem.notes, *certain]
-        asked.note(notes)
+        outputs.note(notes)
         progress("writing", 0, 1)
-        asked.write(asked.makers(posterior, level))
-    asked.finish(posterior, level=level, top=top, notes=notes)
+        outputs.write(outputs.makers(posterior, level))
+    outputs.finish(posterior, level=level, top=top, notes=notes)
 
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:

@@ -11,8 +11,9 @@ from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
     from permvi._rank import RankedItem, Ranking
+    from permvi.inference.rankings.groups import Groups
 
-_KINDS = "mallows, generalised_mallows, footrule, spearman, cayley or plackett_luce"
+_KINDS = "mallows, generalised_mallows, footrule, spearman, cayley, plackett_luce or davidson"
 
 
 def rank(
@@ -53,9 +54,15 @@ def rank(
             "default the bootstrap if the model does not fit.",
         ),
     ] = None,
-    method: Annotated[
-        str, typer.Option(help="auto, exact or mcmc, for all models but plackett_luce.")
-    ] = "auto",
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Look for this many groups of voters, each with an order of its own; auto "
+            "compares 1, 2, ... by their evidence.",
+        ),
+    ] = None,
+    method: Annotated[str, typer.Option(help="auto, exact or mcmc, for Mallows models.")] = "auto",
     seed: options.Seed = 0,
     level: Annotated[
         float, typer.Option(help="Probability of the credible intervals of ranks.")
@@ -94,6 +101,9 @@ def rank(
     whether the rankings are as the model says, and the Kemeny order is found with a proof.
     """
     options.check_level(level)
+    if groups is not None and groups != "auto" and not groups.isdecimal():
+        raise ValueError(f"--groups must be a whole number or auto, got {groups!r}.")
+    num_groups = int(groups) if groups is not None and groups.isdecimal() else groups
     written = {
         "csv": csv_file,
         "probabilities": probabilities,
@@ -115,8 +125,9 @@ def rank(
         notes = input_notes.of_rankings(rankings.name, data.note, given=ranks or format != "auto")
         asked = {"input": str(rankings), "note": data.note, "command": commands.as_typed()}
         found = pv.rank(
-            data, model, robust=robust, method=method, seed=seed, settings=asked, progress=progress
-        )
+            data, model, robust=robust, groups=num_groups, method=method, seed=seed,
+            settings=asked, progress=progress,
+        )  # fmt: skip
         items = found.table(level)
         outputs.note(notes)
         progress("writing", 0, 1)
@@ -161,8 +172,29 @@ def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> 
             "proven": best.proven,
             "num_optimal": best.num_optimal,
         },
+        **({} if found.groups is None else {"groups": _groups_as_object(found, found.groups)}),
         **results.record_of(found.posterior, level),
     }
+
+
+def _groups_as_object(found: "Ranking", parts: "Groups") -> Mapping[str, Any]:
+    return {
+        "log_evidence": parts.log_evidence,
+        "log_evidence_se": parts.log_evidence_se,
+        "compared": [one._asdict() for one in found.compared_groups],
+        "groups": [
+            {
+                "share": share[0], "share_low": share[1], "share_high": share[2],
+                "theta": {"mean": theta[0], "sd": theta[1]},
+                "order": found.group_order(k),
+                "marginals": parts.orders[k].marginals.tolist(),
+                **results.verdict_of(parts.orders[k]),
+            }
+            for k, (share, theta) in enumerate(
+                zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
+            )
+        ],
+    }  # fmt: skip
 
 
 def show(
@@ -207,6 +239,42 @@ def show(
             ],
             fold=False,
         )
+    if found.groups is not None:
+        _show_groups(found, found.groups)
     facts = results.facts_of(found.posterior)
     terminal.lines([f"p is {found.shown_as}; whole order: p = {found.p_order:.2g}", *facts])
     terminal.lines([f"Kemeny order: {found.kemeny_in_words}"])
+
+
+def _show_groups(found: "Ranking", parts: "Groups") -> None:
+    """Print the groups of voters, and how many there are."""
+    if found.compared_groups:
+        terminal.table(
+            "How many groups of voters?",
+            [">groups", ">log evidence"],
+            [
+                [str(one.num_groups), f"{one.log_evidence:.1f} ± {one.se:.2g}"]
+                for one in found.compared_groups
+            ],
+        )
+    terminal.table(
+        "What does each group say?",
+        [">group", ">voters", "95 % interval", ">theta", "order", "verdict"],
+        [
+            [
+                str(k + 1),
+                f"{share:.1%}",
+                f"{low:.1%} to {high:.1%}",
+                f"{theta:.2f}",
+                _in_a_line(found.group_order(k)),
+                parts.orders[k].diagnostics.verdict,
+            ]
+            for k, ((share, low, high), (theta, _)) in enumerate(
+                zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
+            )
+        ],
+    )
+
+
+def _in_a_line(names: "Sequence[str]", most: int = 8) -> str:
+    return " > ".join([*names[:most], "..."] if len(names) > most else names)

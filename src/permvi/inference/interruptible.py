@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from permvi._jax import is_loaded, jax
 from permvi.inference.method import Context
@@ -49,41 +49,57 @@ class Stop:
         return self.asked
 
 
+class _Work(Generic[_Result]):
+    """A computation in a thread of its own, which does not keep the interpreter from ending."""
+
+    def __init__(self, run: Callable[[], _Result]) -> None:
+        self._results: list[_Result] = []
+        self._errors: list[BaseException] = []
+        # Not Thread.join: Python 3.11 takes a thread for finished if Ctrl-C comes while it waits.
+        self._ended = threading.Event()
+        self.thread = threading.Thread(target=self._do, args=(run,), daemon=True)
+        self.thread.start()
+
+    def _do(self, run: Callable[[], _Result]) -> None:
+        try:
+            self._results.append(run())
+        except BaseException as error:
+            # Raised again by `result`, in the thread of the caller.
+            self._errors.append(error)
+        finally:
+            self._ended.set()
+
+    def ended_within(self, seconds: float) -> bool:
+        """Wait for the end, and return whether it came."""
+        return self._ended.wait(seconds)
+
+    def sums_up(self, heard: Callable[[], bool]) -> bool:
+        """Wait after an interrupt, longer if it was heard; return whether there is a result."""
+        if not self._ended.wait(_PATIENCE) and heard():
+            self._ended.wait(_TO_SUM_UP)
+        return bool(self._results)
+
+    def result(self) -> _Result:
+        """Return the result, or raise what the computation raised."""
+        if self._errors:
+            raise self._errors[0]
+        return self._results[0]
+
+
 def interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) -> _Result:
     """Run in a thread, so that Ctrl-C and progress do not wait for compiled code."""
-    results: list[_Result] = []
-    errors: list[BaseException] = []
-    # Not Thread.join: Python 3.11 takes a thread for finished if Ctrl-C comes while it waits.
-    ended = threading.Event()
-
-    def work() -> None:
-        try:
-            results.append(solve())
-        except BaseException as error:
-            # Raised again below, in the thread of the caller.
-            errors.append(error)
-        finally:
-            ended.set()
-
-    # A daemon does not keep the interpreter from ending.
-    threading.Thread(target=work, daemon=True).start()
+    work = _Work(solve)
     try:
         over = False
         while not over:
-            over = ended.wait(_LOOK)
+            over = work.ended_within(_LOOK)
             if stop.total:
                 context.step(min(stop.done, stop.total), stop.total)
     except BaseException as error:
         stop.asked = True
-        if not isinstance(error, KeyboardInterrupt):
+        if not isinstance(error, KeyboardInterrupt) or not work.sums_up(lambda: stop.heard):
             raise
-        if not ended.wait(_PATIENCE) and stop.heard:
-            ended.wait(_TO_SUM_UP)
-        if not results:
-            raise
-    if errors:
-        raise errors[0]
-    return results[0]
+    return work.result()
 
 
 def listening(run: Callable[[], _Result]) -> _Result:
@@ -106,39 +122,26 @@ def listening(run: Callable[[], _Result]) -> _Result:
             super().__init__()
             heard.set()
 
-    results: list[_Result] = []
-    errors: list[BaseException] = []
-    ended, settings, context = threading.Event(), _settings_of_jax(), contextvars.copy_context()
+    settings, context = _settings_of_jax(), contextvars.copy_context()
 
-    def work() -> None:
-        try:
-            with contextlib.ExitStack() as stack:
-                for setting in settings:
-                    stack.enter_context(setting)
-                results.append(context.run(run))
-        except BaseException as error:
-            # Raised again below, in the thread of the caller.
-            errors.append(error)
-        finally:
-            ended.set()
+    def with_settings() -> _Result:
+        with contextlib.ExitStack() as stack:
+            for setting in settings:
+                stack.enter_context(setting)
+            return context.run(run)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    work = _Work(with_settings)
     try:
-        while not ended.wait(_LOOK):
+        while not work.ended_within(_LOOK):
             pass
     except KeyboardInterrupt:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted)
+            ctypes.c_ulong(work.thread.ident or 0), ctypes.py_object(Interrupted)
         )
-        if not ended.wait(_PATIENCE) and heard.is_set():
-            ended.wait(_TO_SUM_UP)
-        if not results:
-            _leave_behind(thread)
+        if not work.sums_up(heard.is_set):
+            _leave_behind(work.thread)
             raise
-    if errors:
-        raise errors[0]
-    return results[0]
+    return work.result()
 
 
 def _leave_behind(thread: threading.Thread) -> None:

@@ -109,7 +109,8 @@ def _none(reason: str) -> ModelCheck:
 
 
 def _kind(model: Any) -> str:
-    if getattr(model, "scores", None) is not None:
+    # Models with lists of pairs would make a table of their scores first.
+    if any(getattr(model, name, None) is not None for name in ("candidate_pairs", "scores")):
         return "a plain table of scores"
     return f"models of class {type(model).__name__}"
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from permvi._rank import RankedItem, Ranking
+    from permvi.inference.rankings.groups import Groups
 
 # The plot of intervals and the heatmap, in pixels.
 _WIDTH, _CELL, _NAMES = 320, 22, 130
@@ -35,6 +36,11 @@ def render(found: "Ranking", level: float = 0.95, written: datetime | None = Non
     body = [
         sections.section("Items by rank", _items(rows, level)),
         sections.section("Which item is better?", _heatmap(found)),
+        *(
+            []
+            if found.groups is None
+            else [sections.section("Groups of voters", _groups(found, found.groups))]
+        ),
         sections.section("What it rests on", _facts(found)),
         sections.latents(found.posterior),
         sections.settings(found.posterior),
@@ -118,6 +124,31 @@ def _heatmap(found: "Ranking") -> str:
             )
     note = "<p class='note'>The darker a cell, the more probably its row is better than its column."
     return f"{note}</p><div style='overflow-x:auto'>{''.join(parts)}</svg></div>"
+
+
+def _groups(found: "Ranking", parts: "Groups") -> str:
+    """Return a table of the groups with their orders, and the evidence for their number."""
+    rows = [
+        (
+            str(k + 1),
+            f"{_percent(share)} ({_percent(low)} to {_percent(high)})",
+            f"{theta:.2f}",
+            escape(" > ".join(found.group_order(k))),
+            escape(parts.orders[k].diagnostics.verdict),
+        )
+        for k, ((share, low, high), (theta, _)) in enumerate(
+            zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
+        )
+    ]
+    header = ("Group", "Share of the voters (95%)", "Theta", "Order", "Verdict")
+    text = f'<div style="overflow-x:auto">{sections.table_of(header, rows, "groups")}</div>'
+    if found.compared_groups:
+        tried = [
+            (str(one.num_groups), f"{one.log_evidence:.1f} ± {one.se:.2g}")
+            for one in found.compared_groups
+        ]
+        text += sections.table_of(("Number of groups", "Log evidence"), tried, "numbers")
+    return text
 
 
 def _facts(found: "Ranking") -> str:

@@ -1,7 +1,5 @@
 """Run the tasks of a study: in this process, in its threads, or on a Dask cluster."""
 
-import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -9,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from permvi._checks import whole
+from permvi._cluster import connected, distributed
 from permvi.experiments.results import Progress, Result
 from permvi.experiments.runner.study import Finished, Row, Store, Study, Task, opened
-
-# A scheduler always serves HTTP; on its usual port it would collide with another one.
-_ANY_PORT = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 _RunTask = Callable[[Mapping[str, Any], Path], list[Row]]
 
@@ -97,53 +93,14 @@ def _on_cluster(
     Only the caller writes results, so workers need a shared disk only if the study leaves
     checkpoints.
     """
-    distributed = _distributed()
-    with _client(distributed, workers, scheduler) as client:
+    with connected(workers, scheduler) as client:
         futures = {
             client.submit(
                 _timed, run_task, task.config, store.scratch(task), pure=False, priority=-rank
             ): task
             for rank, task in enumerate(tasks)
         }
-        for future, outcome in distributed.as_completed(
+        for future, outcome in distributed().as_completed(
             futures, loop=client.loop, with_results=True
         ):
             yield Finished(futures[future], *outcome)
-
-
-def _distributed() -> Any:
-    try:
-        import distributed
-    except ModuleNotFoundError:
-        raise ValueError(
-            "workers and scheduler need Dask, which is not installed; pip install 'permvi[dask]', "
-            "or leave them out."
-        ) from None
-    return distributed
-
-
-@contextlib.contextmanager
-def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[Any]:
-    if scheduler is not None:
-        try:
-            client = distributed.Client(scheduler, timeout="10s", set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"scheduler must be the address of a running Dask scheduler, got {scheduler!r} "
-                f"({type(error).__name__})."
-            ) from None
-        with client:
-            yield client
-        return
-    # One thread per worker: JAX and the solvers start their own.
-    with (
-        distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            scheduler_kwargs=_ANY_PORT,
-            memory_limit=0,
-            silence_logs=logging.ERROR,
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield client

@@ -21,7 +21,7 @@ _FIRST_ROUND = 2_000_000
 _FIRST_PER_ROW = 400
 # The most steps by default: for each row, at least, and at most.
 _STEPS_PER_ROW = 30_000
-_FEWEST_STEPS = 24_000_000
+_FEWEST_STEPS = 36_000_000
 _MOST_STEPS = 500_000_000
 # Steps that estimate the evidence: at least, and for each row.
 _EVIDENCE_STEPS = 4_000_000

@@ -13,8 +13,10 @@ from permvi.inference.rankings.worths import Worths
 from permvi.models.rankings import Ballots
 from permvi.posterior import Diagnostics, Latent, Posterior, diagnose
 
-PLACKETT_LUCE = "plackett_luce"
-MODELS = (*families.FAMILIES, PLACKETT_LUCE)
+PLACKETT_LUCE, DAVIDSON = "plackett_luce", "davidson"
+# Models with a worth for each item.
+_OF_WORTHS = (PLACKETT_LUCE, DAVIDSON)
+MODELS = (*families.FAMILIES, *_OF_WORTHS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,6 +52,8 @@ class Answer:
         latents = {name: Latent(np.asarray(moments[0]), np.asarray(moments[1]))}
         if self.worths is not None:
             latents["log_worth"] = Latent(self.worths.mean, self.worths.sd)
+            if self.worths.log_tie is not None:
+                latents["log_tie"] = Latent(*map(np.asarray, self.worths.log_tie))
         known = {
             "log_evidence": solved.log_evidence,
             "log_evidence_kind": "exact" if is_exact else "estimate",
@@ -68,8 +72,7 @@ class Answer:
         Parameters stay as they are. Among equally good orders the choice is random.
         """
         if self.worths is not None:
-            sigma = float(self.solved.thetas[0, 0])
-            return worths.modal_ranks(self.ballots, counts, self.worths.mean, sigma)
+            return worths.modal_ranks(self.ballots, counts, self.worths)
         again = dataclasses.replace(self.ballots, counts=counts)
         if self.name == "cayley":
             energies = self.family.distances @ counts  # type: ignore[union-attr]
@@ -99,8 +102,8 @@ def answer(name: str, ballots: Ballots, seed: int, method: str = "auto") -> Answ
     Raises:
         ValueError: The model does not take such ballots, or they are too many items for a method.
     """
-    if name == PLACKETT_LUCE:
-        found = worths.solve(ballots, seed)
+    if name in _OF_WORTHS:
+        found = worths.solve(ballots, seed, ties=name == DAVIDSON)
         checked = diagnose(
             sampling_error_by_row=_sampling_error(found.solved.marginals, found.effective),
             disagreement_by_row=np.abs(found.halves[0] - found.halves[1]).sum(axis=1) / 2,
@@ -152,7 +155,7 @@ def _of_ranks(found: Diagnostics) -> Diagnostics:
 
 def log_evidence(name: str, ballots: Ballots, seed: int) -> tuple[float, float]:
     """The log evidence of a model and its standard error, without the rest where that is faster."""
-    if name != PLACKETT_LUCE:
+    if name not in _OF_WORTHS:
         family = families.FAMILIES[name](ballots)
         if exact.is_affordable(family):
             return exact.log_evidence(family), 0.0

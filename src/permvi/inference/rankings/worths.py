@@ -4,15 +4,18 @@ From items A a ballot chooses i first with probability :math:`w_i / \sum_{j \in 
 on with the rest. With two items each this is the model of Bradley and Terry. Log worths are normal
 with mean 0 and standard deviation :math:`\sigma`, and :math:`\log\sigma` is standard normal.
 
+With ties as results of their own (Davidson 1970), a comparison of i and j ends in a tie with weight
+:math:`\nu \sqrt{w_i w_j}` beside :math:`w_i` and :math:`w_j`; :math:`\log\nu` is standard normal.
+
 Given :math:`\sigma` the log posterior is concave. Draws come from Student's t distribution around
 its mode, and importance weights correct them; :math:`\sigma` is summed over a grid.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
-from scipy.special import gammaln, logsumexp, ndtri
+from scipy.special import gammaln, logsumexp, ndtri, softmax
 from scipy.stats import chi2, qmc
 
 from permvi.inference.rankings.exact import Solved
@@ -44,6 +47,7 @@ class Worths(NamedTuple):
         sd: (n,) their standard deviations.
         effective: The effective number of draws.
         halves: (2, n, n) marginals of either half of the draws.
+        log_tie: Mean and standard deviation of log nu if ties are results, else None.
     """
 
     solved: Solved
@@ -52,63 +56,178 @@ class Worths(NamedTuple):
     sd: np.ndarray
     effective: float
     halves: np.ndarray
+    log_tie: tuple[float, float] | None = None
+
+
+class _Data(Protocol):
+    """Ballots, and their probability given D parameters; log worths come first.
+
+    Attributes:
+        counts: (R,) how often each ballot was given.
+        size: The number of choices, for the time that a likelihood takes.
+    """
+
+    @property
+    def counts(self) -> np.ndarray: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def sds(self, sigma: float) -> np.ndarray:
+        """Return (D,) standard deviations of the prior."""
+
+    def log_likelihoods(self, points: np.ndarray, *, approximate: bool = False) -> np.ndarray:
+        """(N, D) parameters -> (N,) log likelihoods, or what Newton's method climbs."""
+
+    def slopes(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return gradients (R, D) of each ballot, and the Hessian (D, D) of all."""
 
 
 class _Choices(NamedTuple):
-    """Ballots as the kernels take them."""
+    """Ballots as the kernels take them; the order of tied items is unknown."""
 
     items: np.ndarray
     levels: np.ndarray
     counts: np.ndarray
+    num_items: int
 
     @classmethod
     def of(cls, ballots: Ballots) -> "_Choices":
         items = ballots.orders
         levels = np.take_along_axis(ballots.levels, np.maximum(items, 0), 1)
-        return cls(items, np.where(items >= 0, levels, -1).astype(np.int64), ballots.counts)
+        levels = np.where(items >= 0, levels, -1).astype(np.int64)
+        return cls(items, levels, ballots.counts, len(ballots.items))
+
+    @property
+    def size(self) -> int:
+        return int(np.count_nonzero(self.items >= 0))
+
+    def sds(self, sigma: float) -> np.ndarray:
+        return np.full(self.num_items, sigma)
+
+    def log_likelihoods(self, points: np.ndarray, *, approximate: bool = False) -> np.ndarray:
+        from permvi.inference.rankings import worth_kernels
+
+        if approximate:
+            return _breslow(self, points)
+        return worth_kernels.log_likelihoods(points, *self[:3], _LOG_U, _WEIGHTS)
+
+    def slopes(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        from permvi.inference.rankings import worth_kernels
+
+        return worth_kernels.slopes(point, *self[:3])
 
 
-def solve(ballots: Ballots, seed: int) -> Worths:
-    """Compute the posterior of the order of the worths."""
-    choices = _Choices.of(ballots)
+class _Comparisons(NamedTuple):
+    """Comparisons of two items with ties as results; the last parameter is log nu.
+
+    Attributes:
+        items: (R, 2) the items, the winner first.
+        result: (R,) 0 for a winner, 2 for a tie.
+        counts: (R,) how often each was seen.
+        num_items: The number of items.
+    """
+
+    items: np.ndarray
+    result: np.ndarray
+    counts: np.ndarray
+    num_items: int
+
+    @classmethod
+    def of(cls, ballots: Ballots) -> "_Comparisons":
+        if any(sum(sizes) != 2 for sizes in ballots.sizes):
+            raise ValueError("davidson takes comparisons of two items, got longer rankings")
+        result = np.array([2 if len(sizes) == 1 else 0 for sizes in ballots.sizes])
+        return cls(ballots.orders, result, ballots.counts, len(ballots.items))
+
+    @property
+    def size(self) -> int:
+        return 3 * len(self.counts)
+
+    def sds(self, sigma: float) -> np.ndarray:
+        return np.append(np.full(self.num_items, sigma), 1.0)
+
+    def log_likelihoods(self, points: np.ndarray, *, approximate: bool = False) -> np.ndarray:
+        del approximate
+        logs = points @ self._features.reshape(-1, points.shape[1]).T
+        logs = logs.reshape(len(points), -1, 3)
+        return (logs[:, np.arange(len(self.result)), self.result] - logsumexp(logs, axis=2)) @ (
+            self.counts
+        )
+
+    def slopes(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        features = self._features
+        p = softmax(features @ point, axis=1)
+        mean = np.einsum("rk,rkd->rd", p, features)
+        gradients = features[np.arange(len(self.result)), self.result] - mean
+        squares = np.einsum("r,rk,rkd,rke->de", self.counts, p, features, features)
+        return gradients, np.einsum("r,rd,re->de", self.counts, mean, mean) - squares
+
+    @property
+    def _features(self) -> np.ndarray:
+        """(R, 3, n + 1) what the log weights of both winners and of a tie are made of."""
+        features = np.zeros((len(self.items), 3, self.num_items + 1))
+        rows = np.arange(len(self.items))
+        for k in range(2):
+            features[rows, k, self.items[:, k]] = 1.0
+            features[rows, 2, self.items[:, k]] = 0.5
+        features[:, 2, -1] = 1.0
+        return features
+
+
+def solve(ballots: Ballots, seed: int, *, ties: bool = False) -> Worths:
+    """Compute the posterior of the order of the worths, with ``ties`` as results of their own.
+
+    Raises:
+        ValueError: Ties are results, and ballots are no comparisons of two items.
+    """
+    data = _data(ballots, ties=ties)
     n = len(ballots.items)
     modes = []
-    start = np.zeros(n)
+    start = np.zeros(len(data.sds(1.0)))
     for log_sigma in _LOG_SIGMAS:
-        modes.append(_Mode.of(choices, float(np.exp(log_sigma)), start))
+        modes.append(_Mode.of(data, float(np.exp(log_sigma)), start))
         start = modes[-1].point
     prior = -0.5 * _LOG_SIGMAS**2 - 0.5 * np.log(2 * np.pi) + np.log(np.diff(_LOG_SIGMAS)[0])
     rough = prior + np.array([mode.laplace for mode in modes])
-    size = float(np.count_nonzero(choices.items >= 0))
-    total = int(np.clip(_CHOICES / size, *_DRAWS))
+    total = int(np.clip(_CHOICES / data.size, *_DRAWS))
     used = np.flatnonzero(rough > rough.max() - _NEGLIGIBLE)
     shares = np.exp(rough[used] - logsumexp(rough[used]))
     draws, log_weights, evidence = [], [], []
     for k, share in zip(used.tolist(), shares, strict=True):
         # Powers of two keep Sobol's points balanced.
         num = 1 << max(5, int(np.ceil(np.log2(share * total + 1))))
-        points, weights = modes[k].proposals(choices, num, seed + k)
+        points, weights = modes[k].proposals(data, num, seed + k)
         draws.append(points)
         log_weights.append(weights + prior[k] - np.log(num))
         evidence.append(prior[k] + logsumexp(weights) - np.log(num))
-    return _summarised(
-        np.concatenate(draws), np.concatenate(log_weights), np.array(evidence), used, seed
-    )
+    points, weights, values = np.concatenate(draws), np.concatenate(log_weights), np.array(evidence)
+    found = _summarised(points[:, :n], weights, values, used, seed)
+    if not ties:
+        return found
+    shares = softmax(weights)
+    log_tie = float(shares @ points[:, n])
+    sd = float(np.sqrt(shares @ (points[:, n] - log_tie) ** 2))
+    return found._replace(log_tie=(log_tie, sd))
 
 
-def modal_ranks(ballots: Ballots, counts: np.ndarray, mean: np.ndarray, sigma: float) -> np.ndarray:
+def _data(ballots: Ballots, *, ties: bool) -> _Choices | _Comparisons:
+    return _Comparisons.of(ballots) if ties else _Choices.of(ballots)
+
+
+def modal_ranks(ballots: Ballots, counts: np.ndarray, found: Worths) -> np.ndarray:
     """(n,) ranks by the most probable worths if the same ballots had other counts.
 
     With ties that the slopes only approximate, it is one Newton step from the posterior mean, in
     which the approximation cancels to first order.
     """
-    from permvi.inference.rankings import worth_kernels
-
-    choices = _Choices.of(ballots)
-    if ballots.is_staged:
-        return _ranks(_Mode.of(choices._replace(counts=counts), sigma, mean).point[None])[0]
-    gradients, hessian = worth_kernels.slopes(mean, *choices)
-    curvature = np.eye(len(mean)) / sigma**2 - hessian
+    data, n = _data(ballots, ties=found.log_tie is not None), len(ballots.items)
+    sigma = float(found.solved.thetas[0, 0])
+    mean = found.mean if found.log_tie is None else np.append(found.mean, found.log_tie[0])
+    if ballots.is_staged or found.log_tie is not None:
+        return _ranks(_Mode.of(data._replace(counts=counts), sigma, mean).point[None, :n])[0]
+    gradients, hessian = data.slopes(mean)
+    curvature = np.diag(data.sds(sigma) ** -2.0) - hessian
     step = np.linalg.solve(curvature, (counts - ballots.counts) @ gradients)
     return _ranks((mean + step)[None])[0]
 
@@ -122,20 +241,19 @@ class _Mode(NamedTuple):
     laplace: float
 
     @classmethod
-    def of(cls, choices: _Choices, sigma: float, start: np.ndarray) -> "_Mode":
+    def of(cls, data: _Data, sigma: float, start: np.ndarray) -> "_Mode":
         """Find the mode by Newton's method with halved steps."""
-        from permvi.inference.rankings import worth_kernels
-
         point, n = start.copy(), len(start)
-        value = _log_joint(choices, point[None], sigma, approximate=True)[0]
+        precisions = data.sds(sigma) ** -2.0
+        value = _log_joint(data, point[None], sigma, approximate=True)[0]
         for _ in range(_MAX_STEPS):
-            gradients, hessian = worth_kernels.slopes(point, *choices)
-            gradient = choices.counts @ gradients - point / sigma**2
-            curvature = np.eye(n) / sigma**2 - hessian
+            gradients, hessian = data.slopes(point)
+            gradient = data.counts @ gradients - point * precisions
+            curvature = np.diag(precisions) - hessian
             step = np.linalg.solve(curvature, gradient)
             scale = 1.0
             while scale > 1e-6:
-                new = _log_joint(choices, (point + scale * step)[None], sigma, approximate=True)[0]
+                new = _log_joint(data, (point + scale * step)[None], sigma, approximate=True)[0]
                 if new >= value:
                     break
                 scale /= 2
@@ -143,12 +261,12 @@ class _Mode(NamedTuple):
             if np.abs(step).max() < 1e-6:
                 break
         factor = cholesky(curvature, lower=True)
-        exact = _log_joint(choices, point[None], sigma)[0]
+        exact = _log_joint(data, point[None], sigma)[0]
         log_det = float(np.log(np.diag(factor)).sum())
         return cls(point, factor, sigma, float(exact) + 0.5 * n * np.log(2 * np.pi) - log_det)
 
-    def proposals(self, choices: _Choices, num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw (num, n) log worths from a t distribution, and their log importance weights."""
+    def proposals(self, data: _Data, num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw (num, D) parameters from a t distribution, and their log importance weights."""
         n = len(self.point)
         uniform = qmc.Sobol(n + 1, rng=np.random.default_rng(seed)).random(num)
         uniform = np.clip(uniform, 1e-12, 1 - 1e-12)
@@ -160,22 +278,16 @@ class _Mode(NamedTuple):
             + np.log(np.diag(self.factor)).sum()
             - 0.5 * (_DF + n) * np.log1p((z**2).sum(axis=1) / _DF)
         )  # fmt: skip
-        return points, _log_joint(choices, points, self.sigma) - log_density
+        return points, _log_joint(data, points, self.sigma) - log_density
 
 
 def _log_joint(
-    choices: _Choices, log_worths: np.ndarray, sigma: float, *, approximate: bool = False
+    data: _Data, points: np.ndarray, sigma: float, *, approximate: bool = False
 ) -> np.ndarray:
-    """(N, n) log worths -> (N,) log likelihoods plus log priors."""
-    from permvi.inference.rankings import worth_kernels
-
-    n = log_worths.shape[1]
-    if approximate:
-        return _breslow(choices, log_worths) - 0.5 * (log_worths**2).sum(axis=1) / sigma**2
-    prior = -0.5 * (log_worths**2).sum(axis=1) / sigma**2 - n * np.log(sigma * np.sqrt(2 * np.pi))
-    return prior + worth_kernels.log_likelihoods(
-        log_worths, choices.items, choices.levels, choices.counts, _LOG_U, _WEIGHTS
-    )
+    """(N, D) parameters -> (N,) log likelihoods plus log priors."""
+    sds = data.sds(sigma)
+    prior = -0.5 * ((points / sds) ** 2).sum(axis=1) - np.log(sds * np.sqrt(2 * np.pi)).sum()
+    return prior + data.log_likelihoods(points, approximate=approximate)
 
 
 def _breslow(choices: _Choices, log_worths: np.ndarray) -> np.ndarray:

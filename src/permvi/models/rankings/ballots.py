@@ -115,15 +115,15 @@ class Ballots:
         return table
 
     @cached_property
-    def _choices(self) -> np.ndarray:
-        """(n,) how often a sum of 1 to n terms is part of the normaliser of all ballots."""
+    def choices(self) -> np.ndarray:
+        """(R, n) how often a sum of 1 to n terms is part of the normaliser of each ballot."""
         # Z_m is a product over sizes up to m: those up to r count, and those up to b do not.
-        choices = np.zeros(len(self.items) + 1)
-        for sizes, count in zip(self.sizes, self.counts.tolist(), strict=True):
-            choices[1 : sum(sizes) + 1] += count
+        choices = np.zeros((len(self.levels), len(self.items) + 1))
+        for row, sizes in zip(choices, self.sizes, strict=True):
+            row[1 : sum(sizes) + 1] += 1
             for size in sizes:
-                choices[1 : size + 1] -= count
-        return choices[1:]
+                row[1 : size + 1] -= 1
+        return choices[:, 1:]
 
     def log_normaliser(self, thetas: np.ndarray) -> np.ndarray:
         r"""(T,) dispersions of Kendall's distance -> (T,) log normalisers of all ballots together.
@@ -131,7 +131,8 @@ class Ballots:
         Rankings of r items that agree with groups of tied ones weigh :math:`Z_{b_1} Z_{b_2} \cdots
         / Z_r` relative to the one that is nearest to the true order.
         """
-        return self._choices @ log_geometric(np.arange(1, len(self.items) + 1), thetas)
+        total = self.counts @ self.choices
+        return total @ log_geometric(np.arange(1, len(self.items) + 1), thetas)
 
     def resampled(self, rng: np.random.Generator) -> np.ndarray:
         """(R,) counts of as many ballots, drawn with replacement (Poisson if not whole)."""

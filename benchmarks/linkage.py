@@ -1,0 +1,255 @@
+"""Linkage at scale: time and memory of `permvi match --pairs` over numbers of candidate pairs.
+
+    python -m benchmarks.linkage time --pairs 100000 1000000 10000000 --workers 1 2
+    python -m benchmarks.linkage kills --pairs 300000 --times 10
+    python -m benchmarks.linkage quality --seeds 5
+
+``time`` runs the command on generated Parquet files and measures wall and CPU seconds and the peak
+of memory of the process with its workers. ``kills`` ends runs by SIGKILL at random moments, resumes
+them, and compares all files with those of an undisturbed run; it also kills a Dask worker.
+``quality`` compares probabilities with the truth of the generated linkage of ``examples``.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "linkage"
+# Records of a component are 2 to 30, uniformly, and this many pairs for each of them.
+SIZES = range(2, 31)
+PAIRS_PER_RECORD = 2.75
+# Components of 200 records for each million pairs.
+LARGE, NUM_LARGE = 200, 10
+
+
+def components(num, size, rng):
+    """Left and right records (from 0) and whether they match, for `num` components of one size."""
+    n = size // 2
+    m = size - n
+    cells = np.zeros((num, n, m), bool)
+    path = np.arange(n)
+    cells[:, path, path] = True
+    cells[:, path, (path + 1) % m if m == n else path + 1] = size > 2
+    if m == n:
+        cells[:, n - 1, 0] = size == 4
+    flat = cells.reshape(num, -1)
+    extra = max(0, min(n * m, round(PAIRS_PER_RECORD * size)) - int(flat[0].sum()))
+    if extra:
+        keys = rng.random(flat.shape, np.float32)
+        keys[flat] = 2.0
+        chosen = np.argpartition(keys, extra - 1, axis=1)[:, :extra]
+        np.put_along_axis(flat, chosen, values=True, axis=1)
+    which, cell = np.nonzero(flat)
+    left, right = np.divmod(cell, m)
+    matched = rng.random((num, n)) < 0.8
+    return (
+        which * n + left,
+        which * m + right,
+        (left == right) & matched[which, left],
+        num * n,
+        num * m,
+    )
+
+
+def generate(path, num_pairs, seed=0):
+    """Write pairs with Splink's columns in random order; return the numbers of records."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(seed)
+    per_round = sum(min((s // 2) * (s - s // 2), round(PAIRS_PER_RECORD * s)) for s in SIZES)
+    rounds = max(1, round((num_pairs - NUM_LARGE * num_pairs / 1e6 * 550) / per_round))
+    plan = [(rounds, size) for size in SIZES] + [(round(NUM_LARGE * num_pairs / 1e6), LARGE)]
+    parts, lefts, rights = [], 0, 0
+    for num, size in plan:
+        if not num:
+            continue
+        a, b, match, n, m = components(num, size, rng)
+        parts.append((a + lefts, b + rights, match))
+        lefts, rights = lefts + n, rights + m
+    left, right, match = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = rng.permutation(len(left))
+    left, right, match = left[order], right[order], match[order]
+    weight = rng.normal(np.where(match, 5.0, -4.0), 3.5)
+    names = [pa.array(rng.permutation(k)) for k in (lefts, rights)]
+    table = pa.table(
+        {
+            "match_weight": weight,
+            "unique_id_l": pa.compute.binary_join_element_wise(
+                "a", names[0].take(pa.array(left)).cast(pa.string()), "-"
+            ),
+            "unique_id_r": pa.compute.binary_join_element_wise(
+                "b", names[1].take(pa.array(right)).cast(pa.string()), "-"
+            ),
+            "gamma_name": rng.integers(0, 4, len(left)).astype(np.int8),
+        }
+    )
+    pq.write_table(table, path, compression="zstd")
+    return lefts, rights, len(left)
+
+
+def command(source, out, *options):
+    start = [sys.executable, "-c", "from permvi.cli import main; main()"]
+    return [*start, "match", "--pairs", str(source), "--out", str(out), *options]
+
+
+def peak_of_tree(pid):
+    """Resident bytes of a process and all that it has started."""
+    total, waiting = 0, [pid]
+    while waiting:
+        one = waiting.pop()
+        try:
+            status = Path(f"/proc/{one}/status").read_text()
+            for task in Path(f"/proc/{one}/task").iterdir():
+                waiting += [int(k) for k in (task / "children").read_text().split()]
+        except OSError:
+            continue
+        total += next((1024 * int(x.split()[1]) for x in status.splitlines() if "VmRSS" in x), 0)
+    return total
+
+
+def measured(arguments):
+    """Run a command; return wall and CPU seconds and the peak of memory in GB."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, peak_of_tree(process.pid))
+        time.sleep(0.2)
+    if process.returncode:
+        raise SystemExit(f"{arguments} ended with status {process.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "seconds": round(time.perf_counter() - began, 1),
+        "cpu_seconds": round(cpu, 1),
+        "peak_gb": round(peak / 1e9, 2),
+    }
+
+
+def digest(folder):
+    """A hash of all files of a folder, with their names."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            found.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def time_all(sizes, workers, folder):
+    rows = []
+    for num in sizes:
+        source = folder / f"pairs-{num}.parquet"
+        lefts, rights, pairs = generate(source, num)
+        hashes = set()
+        for count in workers:
+            out = folder / f"out-{num}-{count}"
+            row = {"pairs": pairs, "left": lefts, "right": rights, "workers": count}
+            row |= measured(command(source, out, "--workers", str(count), "--quiet"))
+            hashes.add(digest(out))
+            rows.append(row)
+            print(row, flush=True)
+        print("all runs wrote the same bytes:", len(hashes) == 1)
+    return rows
+
+
+def kill_all(num, times, folder, seed=0):
+    source = folder / "pairs.parquet"
+    generate(source, num)
+    undisturbed = measured(command(source, folder / "whole", "--quiet"))["seconds"]
+    wanted = digest(folder / "whole")
+    draw = random.Random(seed)
+    rows = []
+    for k in range(times):
+        out = folder / f"killed-{k}"
+        moment = draw.uniform(0.2, 1.0) * undisturbed
+        process = subprocess.Popen(command(source, out, "--quiet"), stdout=subprocess.DEVNULL)
+        time.sleep(moment)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kept = len(list(out.glob(".work/answer-*-pairs.parquet")))
+        measured(command(source, out, "--quiet"))
+        rows.append(
+            {"moment": round(moment, 2), "answers_kept": kept, "same": digest(out) == wanted}
+        )
+        print(rows[-1], flush=True)
+    out = folder / "worker"
+    process = subprocess.Popen(command(source, out, "--workers", "2", "--quiet"))
+    time.sleep(0.6 * undisturbed)
+    workers = [k for k in descendants(process.pid) if "spawn_main" in cmdline(k)]
+    if workers:
+        os.kill(workers[-1], signal.SIGKILL)
+    status = process.wait()
+    rows.append({"worker_killed": bool(workers), "status": status, "same": digest(out) == wanted})
+    print(rows[-1])
+    return rows
+
+
+def descendants(pid):
+    found, waiting = [], [pid]
+    while waiting:
+        one = waiting.pop()
+        try:
+            for task in Path(f"/proc/{one}/task").iterdir():
+                waiting += [int(k) for k in (task / "children").read_text().split()]
+        except OSError:
+            continue
+        found.append(one)
+    return found[1:]
+
+
+def cmdline(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def quality(seeds):
+    spec = importlib.util.spec_from_file_location(
+        "linkage_at_scale", ROOT / "examples" / "linkage_at_scale.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rows = [module.measure(seed) for seed in range(seeds)]
+    for row in rows:
+        print(json.dumps(row))
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("time", "kills", "quality"))
+    parser.add_argument("--pairs", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1])
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="write the rows as JSON")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        if given.what == "time":
+            rows = time_all(given.pairs, given.workers, Path(name))
+        elif given.what == "kills":
+            rows = kill_all(given.pairs[0], given.times, Path(name))
+        else:
+            rows = quality(given.seeds)
+    if given.out is not None:
+        given.out.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Connections to Dask: a cluster elsewhere, or workers on this machine."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+# A scheduler always serves HTTP; on its usual port it would collide with another one.
+_ANY_PORT = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
+
+def distributed() -> Any:
+    """Return the module of Dask's clients, or raise an error that says how to install it."""
+    try:
+        import distributed
+    except ModuleNotFoundError:
+        raise ValueError(
+            "workers and scheduler need Dask, which is not installed; pip install 'permvi[dask]', "
+            "or leave them out."
+        ) from None
+    return distributed
+
+
+@contextlib.contextmanager
+def connected(workers: int, scheduler: str | None) -> Iterator[Any]:
+    """Open a client of a running scheduler, or of this many new processes on this machine.
+
+    Raises:
+        ValueError: Dask is missing, or there is no scheduler at the address.
+    """
+    dask = distributed()
+    if scheduler is not None:
+        try:
+            client = dask.Client(scheduler, timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"scheduler must be the address of a running Dask scheduler, got {scheduler!r} "
+                f"({type(error).__name__})."
+            ) from None
+        with client:
+            yield client
+        return
+    # One thread per worker: JAX and the solvers start their own.
+    with (
+        dask.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            scheduler_kwargs=_ANY_PORT,
+            memory_limit=0,
+            silence_logs=logging.ERROR,
+        ) as cluster,
+        dask.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client

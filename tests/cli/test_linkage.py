@@ -1,0 +1,75 @@
+"""Linkage by ``permvi match --pairs``: the calls it takes, what it prints and what it refuses."""
+
+import json
+
+import pytest
+
+pq = pytest.importorskip("pyarrow.parquet")
+
+SPLINK = "unique_id_l,unique_id_r,match_weight,town\nr1,x,3,Bonn\nr1,y,-2,Kiel\nr2,x,2,Bonn\n"
+
+
+def test_a_table_of_splink(run, write, tmp_path):
+    path = write("pairs.csv", SPLINK)
+    done = run("match", "--pairs", path, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "assumed: column 'match_weight' has log odds to the base of 2" in done.output
+    assert "computed 1 of 1 components exactly" in done.output
+    table = pq.read_table(tmp_path / "out" / "pairs")
+    odds = [8.0, 0.25, 4.0]
+    total = 1 + sum(odds) + odds[1] * odds[2]
+    # r1 = y and r2 = x go together, and no other two pairs do.
+    expected = [8 / total, (0.25 + 1) / total, (4 + 1) / total]
+    assert table["p_link"].to_pylist() == pytest.approx(expected)
+    assert table["town"].to_pylist() == ["Bonn", "Kiel", "Bonn"]
+    as_json = run("match", "--pairs", path, "--json")
+    assert json.loads(as_json.stdout)["expected_matches"] == pytest.approx(sum(expected))
+
+
+def test_several_files_and_named_columns(run, write, tmp_path):
+    head, *rows = "from,to,points,x\na,b,1,0\na,c,2,0\nd,c,0.5,0\n".splitlines()
+    one = write("one.csv", "\n".join([head, *rows[:1]]) + "\n")
+    two = write("two.csv", "\n".join([head, *rows[1:2]]) + "\n")
+    three = write("three.csv", "\n".join([head, *rows[2:]]) + "\n")
+    names = ("--item-col", "from", "--label-col", "to", "--score-col", "points")
+    done = run("match", "--pairs", one, two, three, *names, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["pairs"] == 3
+
+
+def test_the_report_shows_the_pairs_to_look_at(run, write, tmp_path):
+    path = write("pairs.csv", SPLINK.replace("Bonn", "<b>Bonn"))
+    done = run("match", "--pairs", path, "--report", tmp_path / "page.html", "--quiet")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Component 0: 4 records, 3 pairs" in page
+    assert "&lt;b&gt;Bonn" in page
+    assert "<b>" not in page
+
+
+def test_small_lists_are_shown_as_before(run, write):
+    done = run("match", write("pairs.csv", "item,label,score\nr1,x,1\nr2,y,2\n"), "--pairs")
+    assert "Which label is it?" in done.output
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (("--one-to-many", "--dedupe"), "--one-to-many must come alone"),
+    (("--score-col", "points"), "expected a column 'points' (score_col), got 'unique_id_l'"),
+    (("--threshold", "2"), "threshold must be a probability"),
+    (("--mask", "pairs.csv", "--dedupe"), "--mask must not be given"),
+    (("--kind", "row-probabilities"), "row-probabilities"),
+    (("--cluster", "tcp://127.0.0.1:9"), "address of a running Dask scheduler"),
+])  # fmt: skip
+def test_bad_options_end_with_status_2(run, write, tmp_path, options, words):
+    path = write("pairs.csv", SPLINK)
+    done = run("match", "--pairs", path, "--out", tmp_path / "out", *options)
+    assert done.exit_code == 2
+    assert words in done.output
+    assert len(done.output.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_linkage_need_pairs(run, write):
+    done = run("match", write("table.csv", "item,x\na,1\n"), "--dedupe")
+    assert done.exit_code == 2
+    assert "--dedupe must go with --pairs" in done.output

@@ -1,0 +1,131 @@
+"""Groups of voters against sums over all orders, shares and dispersions, and on simulations."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+import permvi as pv
+from permvi.inference.rankings import groups, solve
+from permvi.models.rankings import Ballots
+from permvi.models.rankings.ballots import log_geometric
+
+
+def simulated(order, theta, num, rng):
+    """Draw rankings of a Mallows model, item by item."""
+    rankings = []
+    for _ in range(num):
+        left, ranking = list(order), []
+        while left:
+            weights = np.exp(-theta * np.arange(len(left)))
+            ranking.append(left.pop(rng.choice(len(left), p=weights / weights.sum())))
+        rankings.append(ranking)
+    return rankings
+
+
+def log_probabilities(ballots, thetas):
+    """(orders, R, T) log probabilities of ballots, by the distances of all orders."""
+    n = len(ballots.items)
+    found = []
+    for ranks in itertools.permutations(range(n)):
+        apart = [
+            sum(
+                0 <= row[j] < row[i]
+                for i in range(n)
+                for j in range(n)
+                if ranks[i] < ranks[j]
+            )
+            for row in ballots.levels
+        ]  # fmt: skip
+        found.append(-np.outer(apart, thetas))
+    return np.array(found) - ballots.choices @ log_geometric(np.arange(1, n + 1), thetas)
+
+
+def summed_up(ballots, num=61, shares=24):
+    """The log evidence of two groups, and the law of the order of the one that holds ballot 0.
+
+    Dispersions are integrated by the trapezoidal rule in log theta, shares by Gauss-Legendre.
+    """
+    u = np.linspace(np.log(1e-4), np.log(30.0), num)
+    thetas, step = np.exp(u), u[1] - u[0]
+    log_prior = np.log(step) + u - thetas
+    log_p = log_probabilities(ballots, thetas)
+    orders, _, T = log_p.shape
+    states = log_p.transpose(0, 2, 1).reshape(orders * T, -1)
+    log_states = np.tile(log_prior, orders) - np.log(orders)
+    nodes, weights = np.polynomial.legendre.leggauss(shares)
+    total = []
+    for share, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        both = np.logaddexp(
+            np.log(share) + states[:, None, :], np.log1p(-share) + states[None, :, :]
+        )
+        terms = both @ ballots.counts + log_states[:, None] + log_states[None, :]
+        total.append(np.log(weight) + logsumexp(terms))
+    return float(logsumexp(total))
+
+
+BALLOTS = {
+    "strict": Ballots.of("abc", [[(0,), (1,), (2,)], [(2,), (1,), (0,)]], np.array([4.0, 3.0])),
+    "tied": Ballots.of(
+        "abc", [[(0, 1), (2,)], [(2,), (0,)], [(1,), (2,), (0,)]], np.array([3.0, 2.0, 2.0])
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BALLOTS)
+def test_the_evidence_of_two_groups_is_that_of_all_orders_shares_and_dispersions(kind):
+    ballots = BALLOTS[kind]
+    found = groups.solve(ballots, 2, seed=1)
+    # Four runs give a standard error with three degrees of freedom: 5 of them are p < .02.
+    assert abs(found.log_evidence - summed_up(ballots)) < max(5 * found.log_evidence_se, 0.05)
+    assert found.log_evidence_se < 0.5
+
+
+@pytest.mark.parametrize("kind", BALLOTS)
+def test_one_group_is_the_mallows_model(kind):
+    ballots = BALLOTS[kind]
+    found = groups.solve(ballots, 1, seed=2)
+    exact = solve.answer("mallows", ballots, 0)
+    assert abs(found.log_evidence - exact.solved.log_evidence) < 5 * found.log_evidence_se + 0.02
+    law = found.orders[0]
+    # 4 x 128 particles with 5 draws each; particles share ancestors, so count 500 of 2,560 draws.
+    error = 4 * np.sqrt(exact.solved.marginals * (1 - exact.solved.marginals) / 500) + 1e-3
+    assert (np.abs(law.marginals - exact.solved.marginals) < error).all()
+    assert found.thetas[0, 0] == pytest.approx(exact.solved.thetas[0, 0], rel=0.15)
+
+
+def test_two_groups_of_voters_are_found_and_counted():
+    rng = np.random.default_rng(5)
+    first, second = [0, 1, 2, 3, 4], [4, 2, 3, 1, 0]
+    rankings = simulated(first, 1.2, 50, rng) + simulated(second, 1.8, 30, rng)
+    data = pv.models.Rankings(rankings)
+    found, tried = groups.choose(data.ballots, seed=0, most=3)
+    assert len(found) == 2
+    assert [one.num_groups for one in tried] == [1, 2, 3]
+    assert tried[1].log_evidence > tried[0].log_evidence + 10
+    assert found.orders[0].mode.tolist() == np.argsort(first).tolist()
+    assert found.orders[1].mode.tolist() == np.argsort(second).tolist()
+    assert found.shares[0, 1] < 50 / 80 < found.shares[0, 2]
+    np.testing.assert_allclose(found.memberships.sum(axis=1), 1.0)
+    # Voters are told apart: the ballot of each true order surely belongs to its group.
+    levels = data.ballots.levels.tolist()
+    for group, order in enumerate((first, second)):
+        ballot = levels.index(np.argsort(order).tolist())
+        assert found.memberships[ballot, group] > 0.9
+
+
+def test_the_same_seed_gives_the_same_groups():
+    again = [groups.solve(BALLOTS["tied"], 2, seed=3) for _ in range(2)]
+    assert again[0].log_evidence == again[1].log_evidence
+    np.testing.assert_array_equal(again[0].shares, again[1].shares)
+
+
+def test_bad_groups_are_refused():
+    fractions = Ballots.of("abc", [[(0,), (1,), (2,)]], np.array([1.5]))
+    with pytest.raises(ValueError, match=r"whole numbers, got 1\.5"):
+        groups.solve(fractions, 2, seed=0)
+    with pytest.raises(ValueError, match="groups must be at most 6, got 7"):
+        groups.solve(BALLOTS["strict"], 7, seed=0)
+    with pytest.raises((TypeError, ValueError), match=r"groups must be .* got 1\.5"):
+        pv.rank([["a", "b"], ["b", "a"]], groups=1.5)
