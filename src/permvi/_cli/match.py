@@ -9,7 +9,7 @@ import typer
 from permvi._checks import one_of
 from permvi._cli import linkage, options, results, terminal
 from permvi._cli.options import INFER, KINDS, NOISES
-from permvi._cli.outputs import Outputs
+from permvi._cli.outputs import Outputs, files_of
 from permvi.inference import registry as methods
 
 if TYPE_CHECKING:
@@ -156,14 +156,7 @@ def match(
     one_of("method", method, methods.NAMES)
     options.check_level(level)
     of_method = options.settings_of(option)
-    written = {
-        "csv": csv_file,
-        "probabilities": probabilities,
-        "save": save,
-        "plot": plot,
-        "report": report,
-        "json": json_file,
-    }
+    written = files_of(csv_file, probabilities, save, plot, report, json_file)
     outputs = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
     outputs.check()
     asked = linkage.Asked(

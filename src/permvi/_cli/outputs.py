@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from permvi.posterior import Posterior
 
 
+def files_of(
+    csv: Path | None,
+    probabilities: Path | None,
+    save: Path | None,
+    plot: Path | None,
+    report: Path | None,
+    json: Path | None,
+) -> dict[str, Path | None]:
+    """Return the files of a posterior by option."""
+    files = (csv, probabilities, save, plot, report, json)
+    return dict(zip(("csv", "probabilities", "save", "plot", "report", "json"), files, strict=True))
+
+
 @dataclasses.dataclass(frozen=True)
 class Outputs:
     """What a command was asked to write and print.

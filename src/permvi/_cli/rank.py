@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from permvi._cli import commands, options, results, terminal
-from permvi._cli.outputs import Outputs
+from permvi._cli.outputs import Outputs, files_of
 
 if TYPE_CHECKING:
     from permvi._rank import RankedItem, Ranking
@@ -104,14 +104,7 @@ def rank(
     if groups is not None and groups != "auto" and not groups.isdecimal():
         raise ValueError(f"--groups must be a whole number or auto, got {groups!r}.")
     num_groups = int(groups) if groups is not None and groups.isdecimal() else groups
-    written = {
-        "csv": csv_file,
-        "probabilities": probabilities,
-        "save": save,
-        "plot": plot,
-        "report": report,
-        "json": json_file,
-    }
+    written = files_of(csv_file, probabilities, save, plot, report, json_file)
     outputs = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
     outputs.check()
     with terminal.progress(quiet=quiet or as_json) as progress:
