@@ -2,16 +2,19 @@
 
     python -m benchmarks.linkage time --pairs 100000 1000000 10000000 --workers 1 2
     python -m benchmarks.linkage kills --pairs 300000 --times 10
-    python -m benchmarks.linkage quality --seeds 5
+    python -m benchmarks.linkage scaling --pairs 3000000 --workers 1 2
+    python -m benchmarks.linkage quality --seeds 6
 
 ``time`` runs the command on generated Parquet files and measures wall and CPU seconds and the peak
 of memory of the process with its workers. ``kills`` ends runs by SIGKILL at random moments, resumes
 them, and compares all files with those of an undisturbed run; it also kills a Dask worker.
+``scaling`` times the solving, and the whole, on Dask workers that have started before.
 ``quality`` compares probabilities with the truth of the generated linkage of ``examples``.
 """
 
 import argparse
 import hashlib
+import importlib
 import importlib.util
 import json
 import os
@@ -167,6 +170,39 @@ def time_all(sizes, workers, folder):
     return rows
 
 
+def scale_all(num, workers, folder):
+    import permvi as pv
+    from permvi._cluster import connected
+    from permvi.linkage import solve
+
+    source = folder / "pairs.parquet"
+    generate(source, num)
+    rows = []
+    for count in workers:
+        with connected(count, None) as client:
+            # Loads what workers need.
+            pv.match_pairs({"id_l": [1, 1], "id_r": ["a", "b"], "log_odds": [0.0, 1.0]},
+                           client=client)  # fmt: skip
+            client.run(importlib.import_module, solve.__name__)
+            times = {}
+
+            def note(what, done, total, times=times):
+                times.setdefault(what.split(",")[0], time.perf_counter())
+
+            began = time.perf_counter()
+            pv.match_pairs(source, client=client, progress=note)
+            row = {
+                "workers": count,
+                "pairs": num,
+                "seconds": round(time.perf_counter() - began, 1),
+                "seconds_reading": round(times["linking"] - began, 1),
+                "seconds_solving": round(times["writing"] - times["linking"], 1),
+            }
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
 def kill_all(num, times, folder, seed=0):
     source = folder / "pairs.parquet"
     generate(source, num)
@@ -233,7 +269,7 @@ def quality(seeds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("time", "kills", "quality"))
+    parser.add_argument("what", choices=("time", "kills", "scaling", "quality"))
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1])
     parser.add_argument("--times", type=int, default=10)
@@ -243,6 +279,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         if given.what == "time":
             rows = time_all(given.pairs, given.workers, Path(name))
+        elif given.what == "scaling":
+            rows = scale_all(given.pairs[0], given.workers, Path(name))
         elif given.what == "kills":
             rows = kill_all(given.pairs[0], given.times, Path(name))
         else:

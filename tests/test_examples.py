@@ -29,6 +29,18 @@ def test_record_linkage(capsys):
     assert "copies joined" in capsys.readouterr().out
 
 
+def test_linkage_at_scale(capsys):
+    pytest.importorskip("pyarrow")
+    row = load("linkage_at_scale").run(quick=True)
+    for kind in ("log score", "Brier"):
+        assert row["one to one"][kind] < 0.9 * row["pair by pair"][kind]
+        assert row["one to one, calibrated"][kind] < 0.9 * row["pair by pair, calibrated"][kind]
+    assert row["worst precision error"] < 0.02
+    assert row["worst recall error"] < 0.02
+    assert row["F1 at suggested"] > row["best F1"] - 0.01
+    assert "expected matches" in capsys.readouterr().out
+
+
 def test_fellegi_sunter_finds_the_frequencies_that_generated_the_comparisons(rng):
     module = load("record_linkage")
     match = np.tile([0.05, 0.15, 0.8], (4, 1))
