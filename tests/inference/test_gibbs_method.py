@@ -110,6 +110,7 @@ def test_discrete_latents_are_refused():
         pv.fit(counted, "gibbs")
 
 
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
 def test_a_second_fit_compiles_nothing():
     def fit(seed, width):
         latents = {"shift": dist.Normal(0.0, width), "spread": SPREAD}
