@@ -96,6 +96,15 @@ def test_ids_keep_their_types(tmp_path):
     assert found.table("right")["unique_id_r"].to_pylist() == ["01", "02"]
 
 
+def test_decimal_commas_are_read_and_mentioned(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("unique_id_l;unique_id_r;log_odds;town\na;b;1,5;Bonn\nc;d;-2;Kiel\n")
+    found = pv.match_pairs(path)
+    expected = 1 / (1 + np.exp(-np.array([1.5, -2.0])))
+    np.testing.assert_allclose(found.table()["p_link"].to_numpy(), expected, atol=1e-15)
+    assert any("decimal commas" in text for text in found.assumptions)
+
+
 def test_several_files_are_one_table(tmp_path, rng):
     columns = many_pairs(rng, 200)
     whole = pv.match_pairs(columns).table()

@@ -1,5 +1,6 @@
 """Find the columns of a table of pairs, and turn its scores into natural log odds."""
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -153,14 +154,15 @@ def read_scores(source: Source, columns: Columns, temperature: float) -> tuple[n
     Raises:
         ValueError: A score is missing, is not a number or is out of range; the message names it.
     """
-    values = _numbers(source, columns.score)
+    notes: list[str] = []
+    values = _numbers(source, columns.score, notes)
     bad = np.flatnonzero(np.isnan(values))
     if len(bad):
         raise ValueError(
             f"{source.place(int(bad[0]))}: expected a number in column {columns.score!r}, got NaN "
             f"or nothing ({len(bad)} in all)."
         )
-    notes = list(_looks(values, columns))
+    notes += _looks(values, columns)
     if columns.kind == "probabilities":
         weights = _of_probabilities(source, columns.score, values, notes)
     else:
@@ -173,19 +175,19 @@ def read_scores(source: Source, columns: Columns, temperature: float) -> tuple[n
             f"{columns.score!r}, got infinite odds ({len(endless)} in all)."
         )
     if columns.score == "match_weight" and "match_probability" in source.schema.names:
-        _compare(source, weights, _numbers(source, "match_probability"))
+        _compare(source, weights, _numbers(source, "match_probability", notes))
     return weights / temperature, notes
 
 
-def _numbers(source: Source, name: str) -> np.ndarray:
-    """Return a column as float64, NaN where it is empty."""
+def _numbers(source: Source, name: str, notes: list[str]) -> np.ndarray:
+    """Return a column as float64, NaN where it is empty; add to the notes what was assumed."""
     pa = arrow()
     column = source.column(name)
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column = _parsed(source, name, column)
+        column = _parsed(source, name, column, notes)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise ValueError(f"{source.name}: expected numbers in column {name!r}, got {kind}.")
     found = np.empty(len(column))
@@ -196,16 +198,17 @@ def _numbers(source: Source, name: str) -> np.ndarray:
     return found
 
 
-def _parsed(source: Source, name: str, column: Any) -> Any:
+def _parsed(source: Source, name: str, column: Any, notes: list[str]) -> Any:
     """Return a column of text as numbers, with decimal points or, failing that, commas."""
     pa = arrow()
     pc = pa.compute
     trimmed = pc.utf8_trim_whitespace(column)
-    for text in (trimmed, pc.replace_substring(trimmed, ",", ".")):
-        try:
-            return text.cast(pa.float64())
-        except pa.ArrowInvalid:
-            continue
+    with contextlib.suppress(pa.ArrowInvalid):
+        return trimmed.cast(pa.float64())
+    with contextlib.suppress(pa.ArrowInvalid):
+        found = pc.replace_substring(trimmed, ",", ".").cast(pa.float64())
+        notes.append(f"numbers in column {name!r} have decimal commas")
+        return found
     for row, value in enumerate(trimmed):
         try:
             float(value.as_py() or "nan")

@@ -14,9 +14,11 @@ from permvi.linkage.sources import Source, arrow
 
 # Pairs that go through the union-find structure at once.
 _CHUNK = 2**20
-# The cost of tasks, in units of a pair of a small group: at least, and in parts of the whole.
+# The cost of tasks, in units of a quarter of a pair of a small group: at least, in parts of the
+# whole, and at most, so that a task has a few megabytes.
 _LEAST_COST = 200_000
 _NUM_TASKS = 96
+_MOST_COST = 1_000_000
 # Groups of more records than this go to chains; a pair of theirs costs this much.
 _LARGE = 60
 _LARGE_COST = 2_000
@@ -121,7 +123,7 @@ class Graph:
             cost *= 4.0 + np.minimum(self.sizes, _LARGE) ** 3 / 3000.0
             cost[large] = 100_000 + _LARGE_COST * counts[large]
         total = np.cumsum(cost)
-        share = max(float(total[-1]) / _NUM_TASKS, _LEAST_COST)
+        share = min(max(float(total[-1]) / _NUM_TASKS, _LEAST_COST), _MOST_COST)
         numbers = np.floor((total - 0.5 * cost) / share).astype(np.int64)
         return np.append(np.flatnonzero(np.diff(numbers, prepend=-1)), len(cost))
 
