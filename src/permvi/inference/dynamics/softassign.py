@@ -27,7 +27,6 @@ from jax.typing import ArrayLike
 
 from permvi import _threads, transforms
 from permvi._checks import whole
-from permvi._jax import light_jit
 from permvi.inference.dynamics.matching import Edges, estimate_edges
 from permvi.inference.dynamics.regression import Scales, SharedRegression
 
@@ -149,7 +148,7 @@ def _off_diagonal(edges: Edges) -> np.ndarray:
     return recorded
 
 
-@functools.partial(light_jit, static_argnames=("num_steps", "complete"))
+@functools.partial(jax.jit, static_argnames=("num_steps", "complete"))
 def iterate(
     batch: SoftProblem, temperature: ArrayLike, *, num_steps: int, complete: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
