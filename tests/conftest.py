@@ -8,12 +8,11 @@ import gc
 import os
 from pathlib import Path
 
-# Before JAX is imported, and for processes that tests start. Reading a programme takes a fraction
-# of the time of compiling it, however small it is.
+# Before JAX is imported, and for processes that tests start: what one worker has compiled need not
+# be compiled again by the next.
 _COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

@@ -28,7 +28,8 @@ from permvi.inference.verdict.audit import audited
 from permvi.posterior import Diagnostics, Posterior
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared
-from permvi.problem.unmatched import grounded
+from permvi.problem.problem import Problem
+from permvi.problem.unmatched import LogWeights, grounded
 
 _ADVICE = "try method='sequential' or 'mcmc'"
 
@@ -48,7 +49,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     settings = dict(context.options)
     starts = starts_of(prepared, settings.pop("start", None))
     result = _search(prepared, MapOptions(**settings), np.random.default_rng(context.seed), starts)
-    value = log_densities(prepared.problem, result.perm[None])[0]
+    value = _log_density(prepared.problem, result.perm)
     if value == -np.inf:
         raise ValueError(
             "the log density must be finite for some matching, got -inf for all of "
@@ -71,6 +72,15 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     return _no_better_than_its_search(
         audited(prepared, posterior, result.perm, _ADVICE, left), result
     )
+
+
+def _log_density(problem: Problem, perm: np.ndarray) -> float:
+    """Return the log density of a matching, in float64 where it is a sum of scores."""
+    if problem.scores is None:
+        return float(log_densities(problem, perm[None])[0])
+    tables = grounded(problem)
+    sites = zip(tables, perm.reshape(len(tables), -1), strict=True)
+    return float(problem.constant) + sum(float(LogWeights(table).of(one)) for table, one in sites)
 
 
 def _no_better_than_its_search(posterior: Posterior, result: MapResult) -> Posterior:
