@@ -143,6 +143,37 @@ def write_csv(path: Path, worms: Sequence[Worm], level: float) -> None:
     results.write_csv(path, rows)
 
 
+def write_curation(path: Path, found: Sequence[Worm], level: float) -> None:
+    """Write a table to curate, the most doubtful cells first.
+
+    The column ``decision`` is empty but for cells that were known; filled in, the file is what
+    ``--known`` takes.
+    """
+    rows = []
+    for worm in found:
+        table = neurons_of(worm, level)
+        for row in sorted(table, key=lambda row: (row["known"], row["probability"])):
+            decision = row["identity"] if row["known"] else ""
+            kept = {name: value for name, value in row.items() if name not in ("entropy", "known")}
+            rows.append({"worm": worm.name, **kept, "decision": decision})
+    results.write_csv(path, rows)
+
+
+def write_names(path: Path, found: Sequence[Worm]) -> None:
+    """Write the probability of each possible identity of each cell, if at least one in 1,000."""
+    rows = []
+    for worm in found:
+        cells, labels = results.names_of(worm.posterior)
+        table = np.asarray(worm.posterior.marginals)
+        for i, cell in enumerate(cells):
+            for j in np.argsort(-table[i], kind="stable").tolist():
+                if table[i, j] < 1e-3:
+                    break
+                names = {"worm": worm.name, "neuron": cell, "identity": labels[j]}
+                rows.append({**names, "probability": float(table[i, j])})
+    results.write_csv(path, rows)
+
+
 def write_weights(path: Path, posterior: Posterior, model: SharedDynamics) -> None:
     """Write the weight of each edge and its standard deviation, if the method infers them."""
     if "W" not in posterior.latents:

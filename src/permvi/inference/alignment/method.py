@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from permvi._checks import whole
-from permvi.inference.alignment.search import Found, find_frames
+from permvi._threads import single_threaded_blas
+from permvi.inference.alignment.search import find_frames
 from permvi.inference.linear import LinearOptions, solve_linear
 from permvi.inference.linear.method import METHODS as LINEAR
-from permvi.inference.method import Context, Method, option_names
+from permvi.inference.linear.method import marginals_of
+from permvi.inference.method import Context, option_names
 from permvi.models.atlas.frames import FrameModel, Frames
 from permvi.models.linear import LinearMatching
 from permvi.posterior import DrawsLaw, Latent, Posterior, diagnose
+from permvi.problem.candidates import best_matching
 from permvi.problem.prepare import Prepared, prepare
 
 _ADVICE = "try more rounds (num_rounds) or chains (num_chains)"
@@ -30,6 +33,8 @@ _FRAME_MOVES = 3
 _PROPOSAL_DF = 10.0
 # A frame is in doubt if another one has more than this share of the probability.
 _AMBIGUOUS = 0.05
+# Probabilities below this count as this.
+_TINY = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +49,7 @@ class AlignmentOptions:
     """
 
     num_chains: int = 4
-    num_rounds: int = 8
+    num_rounds: int = 5
     num_steps: int = 6_000
     num_draws: int = 1000
 
@@ -60,30 +65,35 @@ class _Visit(NamedTuple):
     alone: np.ndarray
     draws: np.ndarray
     frame: Frames
-    log_evidence: float
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
-    """Infer the frame and the matching of a model with ``frames``."""
+    """Infer the frame and the matching of a model with ``frames``; see `AlignmentOptions`."""
+    with single_threaded_blas():
+        return _run(prepared, context)
+
+
+def _run(prepared: Prepared, context: Context) -> Posterior:
     options = AlignmentOptions(**context.options)
-    frames: FrameModel = prepared.model.frames
-    found = find_frames(frames, *_constraints(prepared))
+    extra, extra_alone = _constraints(prepared)
+    found = find_frames(prepared.model.frames, extra, extra_alone)
+    frames: FrameModel = prepared.model.frames.widened(found.frames, extra)
     weights = np.exp(found.log_evidence - np.logaddexp.reduce(found.log_evidence))
     rng = np.random.default_rng(context.seed)
     chains: list[list[_Visit]] = []
-    moves = _Moves()
+    moves, rounds = _Moves(), _WARM_UP + options.num_rounds
     for chain in range(options.num_chains):
         # Stratified, so that each frame has the chains that its probability asks for.
         point = (chain + rng.random()) / options.num_chains
         start = int(np.searchsorted(np.cumsum(weights)[:-1], point))
-        sampler = _Sampler(prepared, options, found.frames.take(np.array([start])), rng, moves)
+        home = found.frames.take(np.array([start]))
+        sampler = _Sampler(prepared, frames, options, home, rng, moves)
         visits = []
-        for step in range(_WARM_UP + options.num_rounds):
-            context.step(chain * (_WARM_UP + options.num_rounds) + step,
-                         options.num_chains * (_WARM_UP + options.num_rounds))  # fmt: skip
+        for step in range(rounds):
+            context.step(chain * rounds + step, options.num_chains * rounds)
             visits.append(sampler.visit())
         chains.append(visits[_WARM_UP:])
-    return _posterior(prepared, chains, found, weights, options, moves, rng)
+    return _posterior(prepared, chains, weights, options, moves)
 
 
 @dataclasses.dataclass
@@ -118,12 +128,13 @@ class _Sampler:
     def __init__(
         self,
         prepared: Prepared,
+        frames: FrameModel,
         options: AlignmentOptions,
         start: Frames,
         rng: np.random.Generator,
         moves: _Moves,
     ) -> None:
-        self._prepared, self._model = prepared, prepared.model.frames
+        self._prepared, self._model = prepared, frames
         self._home, self._frame = start, start
         self._rng, self._moves = rng, moves
         per_visit = -(-options.num_draws // (options.num_chains * options.num_rounds))
@@ -139,35 +150,16 @@ class _Sampler:
         pairs, alone = (table[0] for table in self._model.tables(self._model.apply(frame)))
         linear = self._prepared.linear_with(pairs - alone[:, None])
         given = prepare(LinearMatching(**linear.arguments()), lists=False)
-        seed = int(self._rng.integers(2**31))
-        if given.settled:
-            result = None
-            draws = np.asarray(self._prepared.model.known)[None]
-        else:
-            result = solve_linear(given.candidates, self._options, seed)
-            draws = given.restore(result.draws)
-        perm = draws[-1]
-        self._move(perm)
-        n, m = self._prepared.model.shape
-        table, unmatched = np.zeros((n, m)), np.zeros(n)
-        if result is None or given.reduction is not None:
-            rows = np.flatnonzero(self._prepared.model.known >= 0)
-            table[rows, self._prepared.model.known[rows]] = 1.0
-        if result is not None:
-            rows, cols = np.arange(n), np.arange(m)
-            if given.reduction is not None:
-                rows = np.asarray(given.reduction.free_rows)
-                cols = np.asarray(given.reduction.free_cols)
-            inside = given.candidates
-            table[rows[inside.rows], cols[inside.cols]] = result.pairs
-            unmatched[rows] = result.rows
-        evidence = np.nan if result is None else result.log_evidence + float(alone.sum())
-        return _Visit(table, unmatched, draws, frame, evidence)
+        result = solve_linear(given.candidates, self._options, int(self._rng.integers(2**31)))
+        draws = given.restore(result.draws)
+        self._move(draws[-1])
+        found = marginals_of(given, result)
+        return _Visit(np.asarray(found.marginals), found.p_unmatched_rows, draws, frame)
 
     def _move(self, perm: np.ndarray) -> None:
         """Move the frame given a matching (n,)."""
         model, rng = self._model, self._rng
-        mode, precision = model.settle(self._home, perm[None])
+        mode, precision = model.settle(self._home, perm)
         root = np.linalg.cholesky(precision[0])
         p = len(root)
         now = self._log_ratio(self._frame, perm, mode, root)
@@ -197,7 +189,7 @@ class _Sampler:
             step = _step_between(self._model, mode, frame)
         squares = float(((root.T @ step) ** 2).sum())
         proposal = -0.5 * (_PROPOSAL_DF + len(step)) * np.log1p(squares / _PROPOSAL_DF)
-        return float(self._model.log_joint(frame, perm[None])[0]) - proposal
+        return float(self._model.log_joint(frame, perm)[0]) - proposal
 
 
 def _step_between(model: FrameModel, start: Frames, end: Frames) -> np.ndarray:
@@ -222,11 +214,9 @@ def _step_between(model: FrameModel, start: Frames, end: Frames) -> np.ndarray:
 def _posterior(
     prepared: Prepared,
     chains: list[list[_Visit]],
-    found: Found,
     weights: np.ndarray,
     options: AlignmentOptions,
     moves: _Moves,
-    rng: np.random.Generator,
 ) -> Posterior:
     frames: FrameModel = prepared.model.frames
     visits = [visit for chain in chains for visit in chain]
@@ -241,7 +231,7 @@ def _posterior(
     of_draws = np.repeat(transforms, [len(visit.draws) for visit in visits], axis=0)
     kept = np.linspace(0, len(draws) - 1, options.num_draws).round().astype(int)
     latent = Latent(transforms.mean(axis=0), transforms.std(axis=0), of_draws[kept])
-    best = _best(prepared, frames, marginals, unmatched)
+    best = _best(prepared, marginals, unmatched)
     diagnostics = _judged(prepared, chains, tables, alone, weights, moves)
     return Posterior(
         law=DrawsLaw(draws[kept]),
@@ -255,25 +245,14 @@ def _posterior(
     )
 
 
-def _best(
-    prepared: Prepared, frames: FrameModel, marginals: np.ndarray, unmatched: np.ndarray
-) -> np.ndarray:
+def _best(prepared: Prepared, marginals: np.ndarray, unmatched: np.ndarray) -> np.ndarray:
     """Return the matching (n,) with the largest product of marginals."""
-    from permvi.problem.candidates import Candidates, best_matching
-
-    del frames
-    n, m = marginals.shape
-    with np.errstate(divide="ignore"):
-        table, rows = np.log(np.maximum(marginals, 1e-12)), np.log(np.maximum(unmatched, 1e-12))
-    model = prepared.model
-    linear = LinearMatching(table, mask=model.mask, known=model.known)
-    given = prepare(linear, lists=False)
-    if given.settled:
-        return np.asarray(model.known)
-    free = np.arange(n) if given.reduction is None else np.asarray(given.reduction.free_rows)
-    pairs = given.candidates
-    alone = dataclasses.replace(pairs, row_alone=rows[free], col_alone=np.zeros(pairs.shape[1]))
-    return given.restore(best_matching(alone))
+    table, alone = (np.log(np.maximum(p, _TINY)) for p in (marginals, unmatched))
+    linear = prepared.linear_with(table - alone[:, None])
+    # Prior scores are in the marginals already.
+    linear = dataclasses.replace(linear, scores=table - alone[:, None])
+    given = prepare(LinearMatching(**linear.arguments()), lists=False)
+    return given.restore(best_matching(given.candidates))
 
 
 def _judged(

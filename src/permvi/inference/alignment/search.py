@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi.models.atlas.frames import FrameModel, Frames, start_rotations
+from permvi.models.atlas.widths import Weighed, scaled
 
 # Turns about the long axis; the widths of the scatter and the number of frames kept after each.
 NUM_ANGLES = 12
@@ -18,17 +19,8 @@ _SCHEDULE = ((4.0, 36), (3.0, 36), (2.5, 24), (2.0, 24), (1.6, 16), (1.3, 16), (
 _LATER_STEPS = 25
 _LATER_KEPT = 4
 _CONVERGED = 1e-3
-_SCALING_STEPS = 12
 # Two frames are the same if they place cells as close as this, in units of the atlas' spread.
 _SAME = 0.05
-
-
-class Weighed(NamedTuple):
-    """Probabilities of pairs (S, n, m) and of unmatched cells (S, n), and log evidences (S,)."""
-
-    pairs: np.ndarray
-    alone: np.ndarray
-    log_evidence: np.ndarray
 
 
 class Found(NamedTuple):
@@ -36,24 +28,6 @@ class Found(NamedTuple):
 
     frames: Frames
     log_evidence: np.ndarray
-
-
-def scaled(pairs: np.ndarray, alone: np.ndarray) -> Weighed:
-    """Scale log weights of pairs (S, n, m) and of unmatched cells (S, n); labels have weight one.
-
-    Either may be -inf where it is impossible.
-    """
-    top = np.maximum(pairs.max(axis=-1), alone)
-    top = np.where(np.isfinite(top), top, 0.0)
-    K, r = np.exp(pairs - top[..., None]), np.exp(alone - top)
-    b = np.ones((len(K), K.shape[-1]))
-    a = np.ones(top.shape)
-    for _ in range(_SCALING_STEPS):
-        a = 1.0 / np.maximum((K @ b[..., None])[..., 0] + r, 1e-300)
-        b = 1.0 / ((a[:, None] @ K)[:, 0] + 1.0)
-    a = 1.0 / np.maximum((K @ b[..., None])[..., 0] + r, 1e-300)
-    evidence = (top - np.log(a)).sum(axis=-1) - np.log(b).sum(axis=-1)
-    return Weighed(a[..., None] * K * b[:, None], a * r, evidence)
 
 
 def find_frames(model: FrameModel, extra: np.ndarray, extra_alone: np.ndarray) -> Found:
@@ -82,9 +56,9 @@ def find_frames(model: FrameModel, extra: np.ndarray, extra_alone: np.ndarray) -
         probabilities = found.pairs[order], found.alone[order]
         step, _ = model.step(frames, model.pull(y[order], *probabilities, width))
         frames = model.moved(frames, np.clip(step, -0.5, 0.5))
-        if kept == _LATER_KEPT and len(before) == len(total):
-            if np.abs(total - before).max() < _CONVERGED:
-                break
+        same = kept == _LATER_KEPT and len(before) == len(total)
+        if same and np.abs(total - before).max() < _CONVERGED:
+            break
         before = total
     _, _, total = weigh(1.0)
     return _distinct(model, frames, total)

@@ -127,7 +127,7 @@ def _as_animal(value: Any) -> Animal:
 def _seen(
     cells: np.ndarray, names: Sequence[str], features: tuple[str, ...], animal: str
 ) -> Animal:
-    there = np.flatnonzero(np.isfinite(cells).all(axis=-1))
+    there = np.flatnonzero(np.isfinite(cells).all(axis=-1)).tolist()
     return Animal(cells[there], tuple(names[j] for j in there), features, animal=animal)
 
 
@@ -168,9 +168,7 @@ def _from_matlab(path: Path) -> list[Animal]:
         )
     labels = tuple(str(np.ravel(name)[0]).strip() for name in N.ravel())
     features = default_features(M.shape[1])
-    return [
-        _seen(M[..., k], labels, features, f"{path.stem}-{k + 1}") for k in range(M.shape[2])
-    ]
+    return [_seen(M[..., k], labels, features, f"{path.stem}-{k + 1}") for k in range(M.shape[2])]
 
 
 def _from_csv(path: Path) -> list[Animal]:

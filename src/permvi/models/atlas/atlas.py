@@ -13,12 +13,14 @@ from zipfile import BadZipFile
 import numpy as np
 
 from permvi import _checks, _files
-from permvi.models.atlas import estimate
+from permvi.models.atlas import estimate, widths
 from permvi.models.atlas.animals import Animal, as_animals, default_features, num_coordinates
 
 _FORMAT = "permvi atlas 1"
 # Half a background cell in all animals: one is never impossible.
 _HALF = 0.5
+# Rounds in which the widths of the training animals and the moments are estimated in turn.
+_ROUNDS_OF_WIDTHS = 2
 _ARRAYS = ("means", "scales", "df", "p_present", "center", "spread", "held_out")
 
 
@@ -43,6 +45,8 @@ class Atlas:
         spread: (d, d) the covariance of all cells.
         mistakes: The share of cells that lie anywhere.
         background: The expected number of cells of no label in an animal.
+        width_weight: Animals scatter more or less widely than the atlas says; this is the weight of
+            a prior at one, in residuals. Infinite if all scatter alike.
         held_out: (num,) for each training animal, the mean log density of its cells in their best
             matching, by an atlas of others; empty if the atlas was not learnt. New animals are
             compared with them.
@@ -60,6 +64,7 @@ class Atlas:
     spread: np.ndarray
     mistakes: float
     background: float
+    width_weight: float
     held_out: np.ndarray
     settings: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -83,7 +88,7 @@ class Atlas:
                 d) with NaN where a label was not seen. Cells without a name are background. Cells
                 that miss a feature are left out.
             features: The features to use, all by default.
-            labels: For an array: names of its labels.
+            labels: The order of the labels, by default sorted; for an array, names of its labels.
             num_positions: How many of the first features are coordinates. By default those whose
                 names begin with x, y or z.
 
@@ -95,19 +100,22 @@ class Atlas:
         found = [animal.using(chosen) for animal in found]
         if len(found) < 2:
             raise ValueError(f"animals must be at least two to learn an atlas, got {len(found)}.")
-        names = _names(found, labels if isinstance(animals, np.ndarray) else None)
+        order = labels
+        if isinstance(animals, np.ndarray) and labels is None:
+            order = tuple(map(str, range(animals.shape[1])))
+        names = _names(found, order)
         cells = _table(found, names)
         seen = np.isfinite(cells).all(axis=-1)
         if seen.sum(axis=0).max(initial=0) < 2:
             raise ValueError("animals must share labels, got none that two of them have.")
-        shape = estimate.choose_shape(cells)
-        moments = estimate.expectation_maximisation(cells, shape)
+        num = _num_positions(num_positions, chosen)
+        shape, moments = _learnt(cells, num)
         scales, df = estimate.predictive(moments, shape)
         unnamed = [np.isfinite(one.cells[_unnamed(one)]).all(axis=1).sum() for one in found]
         atlas = cls(
             labels=names,
             features=chosen,
-            num_positions=_num_positions(num_positions, chosen),
+            num_positions=num,
             means=moments.means,
             scales=scales,
             df=df,
@@ -116,6 +124,7 @@ class Atlas:
             spread=moments.spread,
             mistakes=shape.mistakes,
             background=float((sum(unnamed) + _HALF) / len(found)),
+            width_weight=widths.WEIGHT,
             held_out=np.zeros(0),
             settings=shape._asdict(),
         )
@@ -155,7 +164,9 @@ class Atlas:
         try:
             np.linalg.cholesky(scales)
         except np.linalg.LinAlgError:
-            raise ValueError("covariances must be positive definite, got one that is not.") from None
+            raise ValueError(
+                "covariances must be positive definite, got one that is not."
+            ) from None
         names = tuple(map(str, range(m) if labels is None else labels))
         chosen = default_features(d) if features is None else tuple(map(str, features))
         if len(names) != m or len(set(names)) != m:
@@ -182,6 +193,7 @@ class Atlas:
             spread=between + scales.mean(axis=0),
             mistakes=_checks.positive_number("mistakes", mistakes, 0.5),
             background=_checks.positive_number("background", background),
+            width_weight=np.inf,
             held_out=np.zeros(0),
         )
 
@@ -190,24 +202,31 @@ class Atlas:
         """The numbers of labels and of features."""
         return self.means.shape[0], self.means.shape[1]
 
-    def log_densities(self, cells: np.ndarray) -> np.ndarray:
-        """Return (..., n, m) log densities of cells (..., n, d) under each label.
+    @property
+    def log_odds(self) -> np.ndarray:
+        """(m,) log odds that a label is seen."""
+        return np.log(self.p_present / (1 - self.p_present))
 
-        A missing feature, NaN, is integrated out; only tables (n, d) may miss some.
+    def log_densities(self, cells: np.ndarray, widths: np.ndarray | None = None) -> np.ndarray:
+        """Return (n, m) log densities of cells (n, d) under each label.
+
+        A missing feature, NaN, is integrated out. ``widths`` (d,) are factors of the scatter.
         """
         missing = np.isnan(cells)
+        factors = np.ones(cells.shape[1]) if widths is None else widths
         if not missing.any():
-            return self._log_densities(cells, np.arange(cells.shape[-1]))
+            return self._log_densities(cells, np.arange(cells.shape[-1]), factors)
         found = np.zeros((len(cells), len(self.labels)))
         for pattern in np.unique(missing, axis=0):
             rows = np.flatnonzero((missing == pattern).all(axis=1))
             used = np.flatnonzero(~pattern)
             if len(used):
-                found[rows] = self._log_densities(cells[np.ix_(rows, used)], used)
+                found[rows] = self._log_densities(cells[np.ix_(rows, used)], used, factors)
         return found
 
-    def _log_densities(self, cells: np.ndarray, used: np.ndarray) -> np.ndarray:
-        roots = estimate.inverse_roots(self.scales[:, used[:, None], used])
+    def _log_densities(self, cells: np.ndarray, used: np.ndarray, widths: np.ndarray) -> np.ndarray:
+        scales = self.scales[:, used[:, None], used] * widths[used][:, None] * widths[used]
+        roots = estimate.inverse_roots(scales)
         right = estimate.log_t(cells[..., None, :] - self.means[:, used], roots, self.df)
         wrong = self._background(cells, used)[..., None]
         return np.logaddexp(np.log1p(-self.mistakes) + right, np.log(self.mistakes) + wrong)
@@ -230,7 +249,7 @@ class Atlas:
         """Write the atlas to one file of NumPy arrays (.npz)."""
         content = io.BytesIO()
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
-        numbers = [self.num_positions, self.mistakes, self.background]
+        numbers = [self.num_positions, self.mistakes, self.background, self.width_weight]
         np.savez_compressed(
             content,
             format=_FORMAT,
@@ -257,7 +276,7 @@ class Atlas:
                 stored = dict(loaded)
             if str(stored.pop("format")) != _FORMAT:
                 raise ValueError
-            num_positions, mistakes, background = stored["numbers"].tolist()
+            num_positions, mistakes, background, width_weight = stored["numbers"].tolist()
             names = map(str, stored["setting_names"])
             return cls(
                 labels=tuple(map(str, stored["labels"])),
@@ -265,6 +284,7 @@ class Atlas:
                 num_positions=int(num_positions),
                 mistakes=mistakes,
                 background=background,
+                width_weight=width_weight,
                 settings=dict(zip(names, stored["settings"].tolist(), strict=True)),
                 **{name: stored[name] for name in _ARRAYS},
             )
@@ -283,6 +303,9 @@ def _num_positions(given: int | None, features: Sequence[str]) -> int:
 def _names(animals: Sequence[Animal], labels: Sequence[str] | None) -> tuple[str, ...]:
     """Return the labels that some animal has, in the order given, else sorted."""
     present = {name for animal in animals for name in animal.names if name is not None}
+    unknown = present.difference(labels) if labels is not None else ()
+    if unknown:
+        raise ValueError(f"labels must include all names, got no {min(unknown)!r:.60}.")
     return tuple(name for name in labels or sorted(present) if name in present)
 
 
@@ -301,14 +324,30 @@ def _table(animals: Sequence[Animal], names: Sequence[str]) -> np.ndarray:
     return cells
 
 
+def _learnt(cells: np.ndarray, num_positions: int) -> tuple[estimate.Shape, estimate.Moments]:
+    """Return the shape and the moments of cells (num, m, d), of animals with their own widths."""
+    shape = estimate.choose_shape(cells)
+    moments = estimate.expectation_maximisation(cells, shape)
+    for _ in range(_ROUNDS_OF_WIDTHS):
+        found = np.stack(
+            [widths.known_widths(animal, moments, shape, num_positions) for animal in cells]
+        )
+        even = moments.means + (cells - moments.means) / found[:, None]
+        shape = estimate.choose_shape(even)
+        # What lies anywhere does so in the animals as they are.
+        whole = moments.center, moments.spread
+        moments = estimate.expectation_maximisation(even, shape)
+        moments = moments._replace(center=whole[0], spread=whole[1])
+    return shape, moments
+
+
 def _held_out(atlas: Atlas, cells: np.ndarray, shape: estimate.Shape) -> np.ndarray:
     """Return what `Atlas.held_out` says."""
     found = np.full(len(cells), np.nan)
     for held_out in estimate.folds(len(cells)):
         moments = estimate.expectation_maximisation(cells[~held_out], shape)
         scales, df = estimate.predictive(moments, shape)
-        fields = {"means": moments.means, "scales": scales, "df": df}
-        others = dataclasses.replace(atlas, **fields)
+        others = dataclasses.replace(atlas, means=moments.means, scales=scales, df=df)
         for k in np.flatnonzero(held_out):
             there = np.isfinite(cells[k]).all(axis=-1) & (moments.counts > 0)
             if there.any():
@@ -321,9 +360,10 @@ def mean_best_density(atlas: Atlas, cells: np.ndarray) -> float:
     # Imported here because SciPy's solver takes its time to load.
     from scipy.optimize import linear_sum_assignment
 
-    pairs, alone = atlas.log_densities(cells), atlas.log_background(cells)
-    weights = pairs + np.log(atlas.p_present / (1 - atlas.p_present))
+    pairs = atlas.log_densities(cells, widths.infer_widths(atlas, cells))
+    alone = atlas.log_background(cells)
     n = len(cells)
     stay = np.where(np.eye(n, dtype=bool), (np.log(atlas.background) + alone)[:, None], -1e9)
-    rows, cols = linear_sum_assignment(np.concatenate([weights, stay], axis=1), maximize=True)
+    weights = np.concatenate([pairs + atlas.log_odds, stay], axis=1)
+    rows, cols = linear_sum_assignment(weights, maximize=True)
     return float(np.concatenate([pairs, np.tile(alone[:, None], n)], axis=1)[rows, cols].mean())

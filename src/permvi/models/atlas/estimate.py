@@ -27,6 +27,8 @@ _STEPS = 30
 _TOLERANCE = 1e-4
 # Added to the diagonal of the pooled covariance, relative to the spread of all cells.
 _RIDGE = 1e-9
+# The median of the absolute value of a standard normal variate.
+_NORMAL_MEDIAN = 0.6745
 
 
 class Shape(NamedTuple):
@@ -113,8 +115,10 @@ def expectation_maximisation(cells: np.ndarray, shape: Shape) -> Moments:
     spread = spread + np.diag(_RIDGE * np.diagonal(spread))
     x = np.where(seen[..., None], cells, 0.0)
     log_wrong = np.log(shape.mistakes) + log_background(x, center, spread)
-    trust, weight = seen.astype(float), seen.astype(float)
     means = _medians(cells, seen, center)
+    trust, weight = _first_weights(
+        np.where(seen[..., None], x - means, 0.0), seen, log_wrong, shape
+    )
     total = -np.inf
     for _ in range(_STEPS):
         counts = trust.sum(axis=0)
@@ -139,6 +143,25 @@ def expectation_maximisation(cells: np.ndarray, shape: Shape) -> Moments:
     never = ~seen.any(axis=0)
     covariances[never] = spread
     return Moments(means, covariances, trust.sum(axis=0), center, spread)
+
+
+def _first_weights(
+    residuals: np.ndarray, seen: np.ndarray, log_wrong: np.ndarray, shape: Shape
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights (num, m) to begin with, from residuals around medians.
+
+    One robust scale for all labels, so that mislabelled cells do not make room for themselves.
+    """
+    size = np.median(np.abs(residuals[seen]), axis=0) / _NORMAL_MEDIAN
+    roots = np.diag(1.0 / np.maximum(size, 1e-12))[None]
+    squares = square_distances(residuals, roots)
+    right = log_t(residuals, roots, np.array([shape.df])) + np.log1p(-shape.mistakes)
+    trust = np.where(seen, np.exp(right - np.logaddexp(right, log_wrong)), 0.0)
+    # A label needs some cells, however scattered they are.
+    few = trust.sum(axis=0) < 0.5 * seen.sum(axis=0)
+    trust = np.where(few, seen, trust)
+    d = residuals.shape[-1]
+    return trust, np.where(few, 1.0, (shape.df + d) / (shape.df + squares))
 
 
 def _medians(cells: np.ndarray, seen: np.ndarray, center: np.ndarray) -> np.ndarray:

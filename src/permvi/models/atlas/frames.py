@@ -13,6 +13,7 @@ shift, gains and offsets are Gaussian; rotations are uniform.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
@@ -21,6 +22,7 @@ from scipy.linalg import expm
 
 from permvi._checks import one_of
 from permvi.models.atlas.estimate import inverse_roots, log_t, square_distances
+from permvi.models.atlas.widths import infer_widths
 
 if TYPE_CHECKING:
     from permvi.models.atlas.atlas import Atlas
@@ -88,18 +90,17 @@ class FrameModel:
             raise ValueError("align must go with cells that have all features, got NaN.")
         if len(cells) < q + 2:
             raise ValueError(f"align must go with at least {q + 2} cells, got {len(cells)}.")
-        self.q, self.kind = q, kind
+        self.q, self.kind, self.atlas = q, kind, atlas
         variances = np.diagonal(atlas.spread)
         unit = np.sqrt(variances)
         unit[:q] = np.sqrt(variances[:q].sum())
         self.unit, self.center = unit, atlas.center
         self.means = (atlas.means - atlas.center) / unit
-        scales = atlas.scales / unit[:, None] / unit
-        self.roots, self.df = inverse_roots(scales), atlas.df
-        self.precisions = np.swapaxes(self.roots, -1, -2) @ self.roots
+        self.df = atlas.df
+        self._set_widths(np.ones(len(unit)))
         self.spread = atlas.spread / unit[:, None] / unit
         self.log_right, self.log_wrong = np.log1p(-atlas.mistakes), np.log(atlas.mistakes)
-        self.log_odds = np.log(atlas.p_present / (1 - atlas.p_present))
+        self.log_odds = atlas.log_odds
         self.log_rate = np.log(atlas.background)
         # The animal with the centre and the spread of the atlas.
         self.origin = cells.mean(axis=0)
@@ -109,6 +110,20 @@ class FrameModel:
         self.data_unit = np.where(data_unit > 0, data_unit, 1.0)
         self.cells = deviations / self.data_unit
         self.basis = _basis(q, kind)
+
+    def _set_widths(self, widths: np.ndarray) -> None:
+        unit = self.unit / widths
+        self.roots = inverse_roots(self.atlas.scales / unit[:, None] / unit)
+        self.precisions = np.swapaxes(self.roots, -1, -2) @ self.roots
+
+    def widened(self, frames: Frames, extra: np.ndarray) -> FrameModel:
+        """Return the model with the scatter of this animal, estimated in the first of the frames.
+
+        ``extra`` (n, m) are log weights that are added to those of pairs.
+        """
+        found = copy.copy(self)
+        found._set_widths(infer_widths(self.atlas, self.in_atlas(frames)[0], extra))
+        return found
 
     def starts(self, matrices: np.ndarray) -> Frames:
         """Return frames with these rotations (S, q, q) and nothing else."""
@@ -163,8 +178,11 @@ class FrameModel:
 
     def _laws(self, y: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
         right = log_t(y[..., None, :] - self.means, self.roots / width, self.df)
+        return right, self._log_wide(y)
+
+    def _log_wide(self, y: np.ndarray) -> np.ndarray:
         root = inverse_roots(self.spread)[None]
-        return right, log_t(y[..., None, :], root, np.array([np.inf]))[..., 0]
+        return log_t(y[..., None, :], root, np.array([np.inf]))[..., 0]
 
     def pull(self, y: np.ndarray, pairs: np.ndarray, alone: np.ndarray, width: float = 1.0) -> Pull:
         """Return how labels pull at cells y (S, n, d), given matching probabilities.
@@ -253,27 +271,45 @@ class FrameModel:
             np.exp(of_gain) * frames.offset + of_offset,
         )
 
-    def log_joint(self, frames: Frames, perms: np.ndarray) -> np.ndarray:
-        """Return (S,) log densities of frames and of cells matched by perms (S, n).
+    def log_joint(self, frames: Frames, perm: np.ndarray) -> np.ndarray:
+        """Return (S,) log densities of frames and of cells matched by perm (n,).
 
         Weights of unmatched cells and odds of labels are included.
         """
-        pairs, alone = self.tables(self.apply(frames))
-        chosen = np.take_along_axis(pairs, np.maximum(perms, 0)[..., None], axis=-1)[..., 0]
-        total = np.where(perms < 0, alone, chosen).sum(axis=-1)
+        right, wrong = self._held_laws(self.apply(frames), perm)
+        pairs = np.logaddexp(self.log_right + right, self.log_wrong + wrong) + self.log_odds[perm]
+        total = np.where(perm < 0, self.log_rate + wrong, pairs).sum(axis=-1)
         return total + self.log_volume(frames) + self.log_prior(frames)
 
-    def settle(self, frames: Frames, perms: np.ndarray) -> tuple[Frames, np.ndarray]:
-        """Return the best frames near the given ones for perms (S, n), and precisions there."""
-        m = len(self.means)
-        pairs = (perms[..., None] == np.arange(m)).astype(float)
-        alone = (perms < 0).astype(float)
+    def settle(self, frames: Frames, perm: np.ndarray) -> tuple[Frames, np.ndarray]:
+        """Return the best frames near the given ones for perm (n,), and precisions there."""
         for _ in range(_NEWTON_STEPS):
-            step, precision = self.step(frames, self.pull(self.apply(frames), pairs, alone))
+            step, precision = self.step(frames, self._held_pull(self.apply(frames), perm))
             frames = self.moved(frames, step)
             if np.abs(step).max() < _CONVERGED:
                 break
         return frames, precision
+
+    def _held_laws(self, y: np.ndarray, perm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (S, n) log densities of cells y under their labels, and under none."""
+        right = log_t(y - self.means[perm], self.roots[perm], self.df[perm])
+        return right, self._log_wide(y)
+
+    def _held_pull(self, y: np.ndarray, perm: np.ndarray) -> Pull:
+        """Return `pull` for one matching, at the cost of its pairs only."""
+        right, wrong = self._held_laws(y, perm)
+        odds = self.log_wrong - self.log_right + wrong - right
+        trusted = np.where(perm < 0, 0.0, 1.0 / (1.0 + np.exp(np.minimum(odds, 700.0))))
+        bounded = np.minimum(self.df[perm], 1e9)
+        squares = square_distances(y - self.means[perm], self.roots[perm])
+        weights = trusted * (bounded + y.shape[-1]) / (bounded + squares)
+        wide = np.linalg.inv(self.spread)
+        narrow = self.precisions[perm]
+        away = np.einsum("ikl,sil->sik", narrow, self.means[perm] - y)
+        return Pull(
+            weights[..., None, None] * narrow + (1.0 - trusted)[..., None, None] * wide,
+            weights[..., None] * away - (1.0 - trusted)[..., None] * (y @ wide),
+        )
 
 
 def _basis(q: int, kind: str) -> np.ndarray:

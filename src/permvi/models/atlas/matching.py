@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from permvi._checks import real_array
-from permvi._jax import ArrayLike, jax, jnp, pytree
+from permvi._jax import ArrayLike, jax, pytree
 from permvi.models import _arguments, _predictive
 from permvi.models.atlas.animals import Animal
 from permvi.models.atlas.atlas import Atlas
 from permvi.models.atlas.frames import Align, FrameModel, start_rotations
+from permvi.models.atlas.widths import infer_widths
 from permvi.models.labels import index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
 
@@ -24,7 +25,8 @@ _FEWEST_ANIMALS = 5
 
 
 @pytree(
-    leaves=("cells", "scores", *_arguments.ARRAYS), static=("atlas", "align", "labels", "frames")
+    leaves=("cells", "scores", "widths", *_arguments.ARRAYS),
+    static=("atlas", "align", "labels", "frames"),
 )
 class AtlasMatching(_arguments.Constrained):
     r"""A matching of the cells of an animal with the labels of an atlas.
@@ -33,7 +35,9 @@ class AtlasMatching(_arguments.Constrained):
     :math:`f_j` of the atlas; other cells are a Poisson process with the density g of the
     background and an expected number :math:`\lambda`. So the log weight of a pair is
     :math:`\log f_j(x_i) + \log p_j - \log (1 - p_j)`, that of an unmatched cell is
-    :math:`\log \lambda + \log g(x_i)`, and that of a label without a cell is zero.
+    :math:`\log \lambda + \log g(x_i)`, and that of a label without a cell is zero. Animals differ
+    in how widely their cells scatter: two factors of all scale matrices, one of coordinates and one
+    of other features, are estimated from the cells first.
 
     Args:
         cells: (n, d) features, an `Animal`, or a DataFrame, whose index names the cells and whose
@@ -58,6 +62,7 @@ class AtlasMatching(_arguments.Constrained):
 
     cells: Any
     scores: Any
+    widths: Any
     atlas: Atlas
     align: str | None
     frames: FrameModel | None
@@ -84,9 +89,10 @@ class AtlasMatching(_arguments.Constrained):
         self.cells, self.atlas, self.align, self.frames = table, atlas, align, None
         self.scores = None
         alone: Any = None if rate == 0 else np.log(rate) + atlas.log_background(table)
+        self.widths = None
         if align is None:
-            odds = np.log(atlas.p_present / (1 - atlas.p_present))
-            self.scores = atlas.log_densities(table) + odds
+            self.widths = infer_widths(atlas, table, _constraint(mask, (n, m)))
+            self.scores = atlas.log_densities(table, self.widths) + atlas.log_odds
         else:
             if background is not None:
                 raise ValueError(f"background must be None with align, got {background!r}.")
@@ -159,9 +165,8 @@ class AtlasMatching(_arguments.Constrained):
         """Return the log evidence of one matching, with the best of several starts."""
         frames = self._need_frames()
         starts = frames.starts(start_rotations(frames, 4))
-        perms = np.tile(perm, (len(starts.matrix), 1))
-        found, precision = frames.settle(starts, perms)
-        values = frames.log_joint(found, perms)
+        found, precision = frames.settle(starts, perm)
+        values = frames.log_joint(found, perm)
         best = int(np.argmax(values))
         half = 0.5 * (precision.shape[-1] * np.log(2 * np.pi))
         _, log_det = np.linalg.slogdet(precision[best])
@@ -188,10 +193,13 @@ class AtlasMatching(_arguments.Constrained):
         The mean log density of the cells is compared with those of ``atlas.held_out``; an atlas
         that was not learnt has normal scores of the cells' distances tested instead.
         """
+        if self.frames is not None and "frame" not in latents:
+            return "the frame was not inferred"
         places = self._places(latents, len(draws))
         usual = self.atlas.held_out
         if len(usual) >= _FEWEST_ANIMALS:
-            found = [self._mean_density(*pair) for pair in zip(places, draws, strict=True)]
+            widths = self._widths(latents)
+            found = [self._mean_density(*pair, widths) for pair in zip(places, draws, strict=True)]
             p, words = _compared(float(np.mean(found)), usual)
             test = _predictive.Finding("density of the cells", p, words)
             return _predictive.Findings([test], [])
@@ -208,9 +216,11 @@ class AtlasMatching(_arguments.Constrained):
         The cells may lie in another frame than the atlas, or belong to another kind of animal.
         """
         usual = self.atlas.held_out
-        if len(usual) < _FEWEST_ANIMALS:
+        unknown = self.frames is not None and "frame" not in latents
+        if len(usual) < _FEWEST_ANIMALS or unknown:
             return None
-        p, words = _compared(self._mean_density(self._places(latents, None)[0], mode), usual)
+        place = self._places(latents, None)[0]
+        p, words = _compared(self._mean_density(place, mode, self._widths(latents)), usual)
         advice = "no frame was found that fits" if self.align else "align= infers the frame"
         return f"the animal does not fit the atlas: {words}; {advice}" if p < _DOUBTFUL else None
 
@@ -224,15 +234,27 @@ class AtlasMatching(_arguments.Constrained):
         every = np.linspace(0, len(frame.draws) - 1, num).round().astype(int)
         return list(self.in_atlas(frame.draws[every]))
 
-    def _mean_density(self, cells: np.ndarray, perm: np.ndarray) -> float:
+    def _widths(self, latents: Any) -> np.ndarray:
+        """Return how widely the animal scatters (d,), at the mean frame."""
+        if self.widths is not None:
+            return self.widths
+        return infer_widths(self.atlas, self.in_atlas(latents["frame"].mean))
+
+    def _mean_density(self, cells: np.ndarray, perm: np.ndarray, widths: np.ndarray) -> float:
         """Return the mean log density of cells (n, d) with all features, as matched (n,)."""
         whole = np.isfinite(cells).all(axis=1)
         if not whole.any():
             return float("nan")
-        pairs = self.atlas.log_densities(cells[whole])
+        pairs = self.atlas.log_densities(cells[whole], widths)
         alone, kept = self.atlas.log_background(cells[whole]), perm[whole]
         chosen = np.take_along_axis(pairs, np.maximum(kept, 0)[:, None], axis=1)[:, 0]
         return float(np.where(kept < 0, alone, chosen).mean())
+
+
+def _constraint(mask: Any, table: tuple[int, int]) -> np.ndarray | float:
+    """Return log weights of what a mask allows, 0 or -inf; a mask of another shape is refused."""
+    allowed = _arguments.allowed_pairs(mask, table, (None, None))
+    return 0.0 if allowed is None else np.where(allowed, 0.0, -np.inf)
 
 
 def _compared(value: float, usual: np.ndarray) -> tuple[float, str]:
@@ -285,4 +307,3 @@ def _cells_of(cells: Any, atlas: Atlas) -> tuple[np.ndarray, tuple[str, ...] | N
     if np.isinf(table).any():
         raise ValueError("cells must be finite, or NaN where a feature is missing, got inf.")
     return table, names
-
