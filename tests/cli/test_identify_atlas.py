@@ -129,9 +129,9 @@ def test_features_and_activity_add(files):
     scores = feature_scores(inputs, [recording], canonical, "none", 0)
     model = identification([recording], canonical, features=scores).model
     atlas, table = inputs.atlas, inputs.animals[0].cells[order]
-    expected = np.column_stack(
-        [atlas.log_background(table), atlas.log_densities(table) + atlas.log_odds]
-    )
+    # The densities are those of the matching by features alone.
+    alone = AtlasMatching(inputs.animals[0], atlas).scores[order]
+    expected = np.column_stack([atlas.log_background(table), alone])
     np.testing.assert_allclose(model.prior_scores, expected)
 
 
