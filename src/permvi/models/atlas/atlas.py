@@ -12,7 +12,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from permvi import _checks, _files
+from permvi import _checks
+from permvi._files import write_bytes
 from permvi.models.atlas import estimate, widths
 from permvi.models.atlas.animals import Animal, as_animals, default_features, num_coordinates
 
@@ -260,7 +261,7 @@ class Atlas:
             settings=np.array(list(self.settings.values()), dtype=np.float64),
             **arrays,
         )
-        return _files.write_bytes(Path(path), content.getbuffer())
+        return write_bytes(Path(path), content.getbuffer())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Atlas:
