@@ -21,7 +21,7 @@ from permvi.models.linear import sum_of_matched, sum_of_pairs
 # An animal is doubtful if fewer than this share of labelled animals fits the atlas as badly.
 _DOUBTFUL = 0.01
 # Fewer training animals than this say too little about what is usual.
-_FEWEST_ANIMALS = 5
+_FEWEST_ANIMALS = 3
 
 
 @pytree(
