@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 from scipy.io import savemat
 from scipy.stats import multivariate_normal, multivariate_t
 
@@ -46,11 +47,11 @@ def test_missing_features_are_integrated_out():
     atlas = atlas_of(df=5.0, mistakes=0.1)
     grid = np.linspace(-400, 400, 160_001)
     whole = np.column_stack([np.full(len(grid), 0.7), grid])
-    summed = np.trapezoid(np.exp(atlas.log_densities(whole)), grid, axis=0)
+    summed = trapezoid(np.exp(atlas.log_densities(whole)), grid, axis=0)
     found = atlas.log_densities(np.array([[0.7, np.nan], [0.1, 0.2]]))
     # Tails beyond the grid hold (400 / sd)^-5 of the mass.
     np.testing.assert_allclose(np.exp(found[0]), summed, rtol=1e-6)
-    alone = np.trapezoid(np.exp(atlas.log_background(whole)), grid)
+    alone = trapezoid(np.exp(atlas.log_background(whole)), grid)
     np.testing.assert_allclose(np.exp(atlas.log_background(np.array([[0.7, np.nan]]))), alone)
     assert (atlas.log_densities(np.full((1, 2), np.nan)) == 0).all()
 
@@ -236,6 +237,10 @@ def test_bad_files_are_refused(tmp_path, text, words):
 def test_nonsense_is_refused():
     with pytest.raises(ValueError, match="at least two"):
         Atlas.fit(animals(num=1))
+    constant = animals()
+    constant[..., 1] = np.where(np.isnan(constant[..., 1]), np.nan, 2.0)
+    with pytest.raises(ValueError, match="a constant 'y'"):
+        Atlas.fit(constant)
     with pytest.raises(ValueError, match="positive definite"):
         Atlas.from_moments(MEANS, -COVARIANCES)
     with pytest.raises(ValueError, match="features must be among"):

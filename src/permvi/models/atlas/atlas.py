@@ -109,6 +109,9 @@ class Atlas:
         seen = np.isfinite(cells).all(axis=-1)
         if seen.sum(axis=0).max(initial=0) < 2:
             raise ValueError("animals must share labels, got none that two of them have.")
+        flat = np.flatnonzero(np.ptp(cells[seen], axis=0) == 0)
+        if len(flat):
+            raise ValueError(f"features must vary, got a constant {chosen[flat[0]]!r:.60}.")
         num = _num_positions(num_positions, chosen)
         shape, moments = _learnt(cells, num)
         scales, df = estimate.predictive(moments, shape)
