@@ -143,8 +143,9 @@ def test_every_method_has_one_room():
             rooms.setdefault(name, set()).add(module.removeprefix("permvi.inference."))
     assert sorted(rooms) == sorted([*registry.names_for(), "collapsed", "gibbs"])
     for name, modules in rooms.items():
-        # Shared dynamics and rankings have variants of some methods in their own rooms.
-        folders = {module.split(".")[0] for module in modules} - {"dynamics", "rankings"}
+        # Shared dynamics, rankings and frames have variants of some methods in their own rooms.
+        variants = {"dynamics", "rankings", "alignment"}
+        folders = {module.split(".")[0] for module in modules} - variants
         assert len(folders) == 1 or name == "collapsed"
     # A law that is stored with a posterior lives with its method, or in posterior.
     for kind, home in laws._HOMES.items():

@@ -312,6 +312,7 @@ def _complete(
     if prepared.note is not None:
         reasons = (*diagnostics.reasons, prepared.note)
         diagnostics = dataclasses.replace(diagnostics, reasons=reasons)
+    diagnostics = _doubted(diagnostics, prepared.model, posterior)
     return dataclasses.replace(
         posterior,
         log_evidence=evidence,
@@ -324,6 +325,16 @@ def _complete(
         fingerprint=fingerprint(prepared.model),
         seconds=seconds,
     )
+
+
+def _doubted(found: Diagnostics, model: Any, posterior: Posterior) -> Diagnostics:
+    """Return "check" instead of "trust" if the model itself says why not to trust the matching."""
+    hook = getattr(model, "doubt", None)
+    reason = None if hook is None else hook(posterior.mode, posterior.latents)
+    if reason is None:
+        return found
+    verdict = "check" if found.verdict == "trust" else found.verdict
+    return dataclasses.replace(found, verdict=verdict, reasons=(reason, *found.reasons))
 
 
 def _integrated(posterior: Posterior, prepared: Prepared, seed: int) -> dict[str, Latent]:

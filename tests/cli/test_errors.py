@@ -97,7 +97,7 @@ def test_a_known_pair_has_to_be_allowed(run, write):
         (POINTS, ["--scale", "auto"], "scale must be a number, numbers or 'infer', got 'auto'"),
         (POINTS, ["--scale", 1, "--noise", "cauchy"], "noise must be 'gaussian' or 'student_t'"),
         (POINTS, ["--scale", 1, "--df", -1], "df must be positive, got -1"),
-        (POINTS, ["--scale", "infer", "--unmatched", 3], "so scale must be given, got 'infer'"),
+        (POINTS, ["--scale", "infer", "--unmatched", -3], "unmatched must be a positive number"),
         (POINTS, ["--scale", 1, "--unmatched", -3], "unmatched must be a positive number, got -3"),
         (POINTS, ["--scale", 1, "--unused", 1], "unused must be a probability from 0 to below 1"),
         ("l,u\nx,1\n", ["--scale", 1], "labels.csv: expected a column 'v', got none"),

@@ -353,3 +353,22 @@ def test_methods(run):
     assert listed[0]["partial"] is True
     text = run("methods").stdout
     assert all(info["name"] in text for info in listed)
+
+
+def test_an_inferred_scale_and_items_without_a_label(run, write):
+    rng = np.random.default_rng(4)
+    centers = 5 * rng.normal(size=(6, 2))
+    seen = np.concatenate([centers[[3, 0, 5, 1]] + 0.1 * rng.normal(size=(4, 2)), [[40.0, 40.0]]])
+
+    def table(name, letter, points):
+        rows = [f"{letter}{k},{x:.4f},{y:.4f}" for k, (x, y) in enumerate(points.tolist())]
+        return write(name, "\n".join(["name,u,v", *rows]))
+
+    files = table("seen.csv", "i", seen), table("labels.csv", "l", centers)
+    result = run("match", *files, "--scale", "infer", "--unmatched", 3, "--unused", 0.5, "--json")
+    assert result.exit_code == 0, result.output
+    assert "distances are in units of" in result.stderr
+    found = json.loads(result.stdout)
+    assert [item["best"] for item in found["items"]] == ["l3", "l0", "l5", "l1", None]
+    # Eight residuals of standard deviation 0.1.
+    assert 0.04 < found["latents"]["scale"]["mean"] < 0.3

@@ -10,10 +10,11 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from permvi._cli.csv_tables import Record, Records, read_records
 from permvi._cli.identify_files import Canonical, Recording
+from permvi._csv import at, check_width, read_rows
 from permvi.experiments._worms import candidates
 from permvi.models import SharedDynamics
 
-_WORM, _NEURON, _IDENTITY = "worm", "neuron", "identity"
+_WORM, _NEURON, _IDENTITY, _DECISION = "worm", "neuron", "identity", "decision"
 _AXES = (1, 3)
 
 
@@ -44,10 +45,12 @@ def identification(
     known: Path | None = None,
     weight_sd: float | None = None,
     noise_sd: float | None = None,
+    features: Sequence[np.ndarray] | None = None,
 ) -> Identification:
     """Build the model of recordings, with each neuron's mean over time subtracted.
 
-    ``known`` is a CSV file ``worm,neuron,identity``; the worm may be left out if there is only one.
+    ``known`` is a CSV file, see `read_known`. ``features`` are log densities (n, m) of other data
+    of each worm, which are added.
     Standard deviations of weights and noise that are None are learned.
     """
     m = len(canonical.names)
@@ -60,15 +63,18 @@ def identification(
     notes: list[str] = []
     pairs = [np.full(len(recording.neurons), -1) for recording in recordings]
     if known is not None:
-        records = read_records(known, (_WORM, _NEURON, _IDENTITY), optional=(_WORM,))
-        pairs = _known(records, recordings, canonical)
-        notes += _left_out(records, recordings)
+        records = read_known(known)
+        pairs = known_pairs(records, recordings, canonical)
+        notes += left_out(records, recordings)
     masks = [np.ones((len(recording.neurons), m), bool) for recording in recordings]
     scores = None
     if positions is not None:
         records = read_records(positions.path, (_WORM, _NEURON), optional=(_WORM,), numbers=_AXES)
         masks, scores = _from_positions(records, recordings, canonical, positions, pairs)
-        notes += _left_out(records, recordings)
+        notes += left_out(records, recordings)
+    if features is not None:
+        given_scores = scores or [np.zeros((1, m)) for _ in recordings]
+        scores = [mine + other for mine, other in zip(given_scores, features, strict=True)]
     for recording, allowed, given in zip(recordings, masks, pairs, strict=True):
         _check_feasible(recording, allowed, given)
     names = {recording.neurons for recording in recordings}
@@ -83,6 +89,37 @@ def identification(
         labels=(names.pop() if len(names) == 1 else None, canonical.names),
     )
     return Identification(model, pairs, notes)
+
+
+def read_known(path: Path) -> Records:
+    """Read known identities: ``worm,neuron,identity``, or a table to curate with decisions.
+
+    The worm may be left out if there is only one. Of a table with a column ``decision``, the rows
+    whose decision is not empty are known.
+    """
+    _, rows = read_rows(path)
+    header = next(rows)
+    columns = [cell.strip().lower() for cell in header.cells]
+    if _DECISION not in columns:
+        return read_records(path, (_WORM, _NEURON, _IDENTITY), optional=(_WORM,))
+    if _NEURON not in columns:
+        raise ValueError(
+            f"{at(path, header.line)}: expected a column {_NEURON!r} beside {_DECISION!r}, got "
+            f"{', '.join(columns)!r:.60}."
+        )
+    found = []
+    for row in rows:
+        check_width(path, row, len(columns))
+        cells = dict(zip(columns, (cell.strip() for cell in row.cells), strict=True))
+        if not cells[_DECISION]:
+            continue
+        names = {_NEURON: cells[_NEURON], _IDENTITY: cells[_DECISION]}
+        if _WORM in cells:
+            names[_WORM] = cells[_WORM]
+        found.append(Record(row.line, names, np.zeros(0)))
+    if not found:
+        raise ValueError(f"{path}: expected a decision in some row, got none.")
+    return Records(path, (), found)
 
 
 def _of_one_or_all(arrays: list[np.ndarray]) -> np.ndarray | list[np.ndarray]:
@@ -198,7 +235,7 @@ def _by_worm(records: Records, recordings: Sequence[Recording]) -> list[Mapping[
     return [found[each.worm] for each in recordings]
 
 
-def _left_out(records: Records, recordings: Sequence[Recording]) -> list[str]:
+def left_out(records: Records, recordings: Sequence[Recording]) -> list[str]:
     """Return a note on rows of worms without a recording, if there are any."""
     worms = {each.worm for each in recordings}
     others = [record.names.get(_WORM) for record in records.rows]
@@ -211,7 +248,7 @@ def _left_out(records: Records, recordings: Sequence[Recording]) -> list[str]:
     ]
 
 
-def _known(
+def known_pairs(
     records: Records, recordings: Sequence[Recording], canonical: Canonical
 ) -> list[np.ndarray]:
     """Return for each worm the (n,) known canonical neurons, -1 for unknown."""

@@ -153,6 +153,22 @@ def probabilities_of(worms: Sequence[Worm]) -> list[dict[str, Any]]:
     ]
 
 
+def curation_of(found: Sequence[Worm], level: float) -> list[dict[str, Any]]:
+    """Return a table to curate, the most doubtful cells first.
+
+    The column ``decision`` is empty but for cells that were known; filled in, the file is what
+    ``--known`` takes.
+    """
+    rows = []
+    for worm in found:
+        table = neurons_of(worm, level)
+        for row in sorted(table, key=lambda row: (row["known"], row["probability"])):
+            decision = row["identity"] if row["known"] else ""
+            kept = {name: value for name, value in row.items() if name not in ("entropy", "known")}
+            rows.append({"worm": worm.name, **kept, "decision": decision})
+    return rows
+
+
 def weights_of(posterior: Posterior, model: SharedDynamics) -> list[dict[str, Any]]:
     """Return the weight of each edge and its standard deviation, if the method infers them."""
     if "W" not in posterior.latents:

@@ -82,7 +82,8 @@ def model_of_features(
     """Build the model of items that have the features of their labels plus noise.
 
     Both tables have the same features as columns, in any order. ``unpaired.unmatched`` is a
-    distance in standard deviations: an unmatched item has the weight of a label at that distance.
+    distance in standard deviations: an unmatched item has the weight of a label at that distance;
+    with an inferred scale, in units of the median of the scale's prior.
     ``unpaired.unused`` is the probability that a label has no item. The standard deviation
     ``scale`` is one number, one for each feature separated by commas, or "infer"; ``df`` are the
     degrees of freedom of Student's t.
@@ -99,7 +100,13 @@ def model_of_features(
     unmatched = unused = None
     if unpaired.unmatched is not None:
         distance = number("unmatched", unpaired.unmatched)
-        unmatched = _log_density_at(distance, len(items.cols), settings)
+        given = settings
+        if given["scale"] is None:
+            # A weight that followed an unknown scale would have no maximum: with a scale of zero,
+            # unmatched items would have any density.
+            prior = PointMatching(items.values, centers.values, **settings).scale_prior
+            given = {**settings, "scale": float(prior[0])}
+        unmatched = _log_density_at(distance, len(items.cols), given)
     if unpaired.unused is not None:
         unused = one_weight("unused", number("unused", unpaired.unused), "probabilities")
     free = {"row_unmatched": unmatched, "col_unmatched": unused}
@@ -158,11 +165,6 @@ def _scale(text: str, features: Sequence[str]) -> Any:
 
 def _log_density_at(distance: float, features: int, settings: dict[str, Any]) -> float:
     """Return the log density of an item this many standard deviations away, in one feature."""
-    if settings["scale"] is None:
-        raise ValueError(
-            "unmatched is a distance in standard deviations, so scale must be given, got "
-            f"{INFER!r}."
-        )
     if not 0 < distance < np.inf:
         raise ValueError(f"unmatched must be a positive number, got {distance:g}.")
     scale = np.broadcast_to(settings["scale"], features)

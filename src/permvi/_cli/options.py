@@ -33,14 +33,16 @@ ENDINGS = {
     "probabilities": _TABLES,
     "links": _TABLES,
     "weights": _TABLES,
+    "curate": _TABLES,
     "json": (".json",),
     "report": (".html", ".htm"),
     "out": (".html", ".htm"),
     "plot": (".png", ".pdf", ".svg"),
     "save": (".nc",),
+    "save-atlas": (".npz",),
 }
 # What goes to standard output as text if the file is "-".
-_PRINTED = ("csv", "probabilities", "links", "weights", "json", "report", "out")
+_PRINTED = ("csv", "probabilities", "links", "weights", "curate", "json", "report", "out")
 
 
 def starting(names: Collection[str]) -> Callable[[str], list[str]]:

@@ -43,7 +43,11 @@ _FORMER = {"sparse": "linear"}
 # The names that ``fit`` takes.
 NAMES = (AUTO, *_MODULES, *_FORMER)
 # Models with one of these hooks have engines of their own for some of the methods.
-_MODULES_OF_MODELS = {"shared_regression": "dynamics.methods", "ballots": "rankings.method"}
+_MODULES_OF_MODELS = {
+    "shared_regression": "dynamics.methods",
+    "ballots": "rankings.method",
+    "frames": "alignment.method",
+}
 # Methods for one kind of model, and the hook that it has.
 _NEEDED_HOOKS = {"collapsed": "shared_regression", "gibbs": "latents"}
 

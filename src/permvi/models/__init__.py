@@ -7,6 +7,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from permvi.models.atlas import Animal as Animal
+    from permvi.models.atlas import Atlas as Atlas
+    from permvi.models.atlas import AtlasMatching as AtlasMatching
+    from permvi.models.atlas import read_animals as read_animals
     from permvi.models.callables import CallableModel as CallableModel
     from permvi.models.dynamics import SharedDynamics as SharedDynamics
     from permvi.models.graphs import GraphMatching as GraphMatching
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     from permvi.models.tracks import Tracks as Tracks
 
 _HOMES = {
+    "Animal": "atlas",
+    "Atlas": "atlas",
+    "AtlasMatching": "atlas",
     "CallableModel": "callables",
     "GraphMatching": "graphs",
     "LinearMatching": "linear",
@@ -35,6 +42,7 @@ _HOMES = {
     "SparseMatching": "sparse",
     "Tracks": "tracks",
     "fingerprint": "protocol",
+    "read_animals": "atlas",
 }
 
 __all__ = [*_HOMES]

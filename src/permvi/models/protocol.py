@@ -69,6 +69,8 @@ class Model(Protocol):
                         ``(draws, latents) -> tests``: p-values of properties of the data, given
                         draws of the posterior and its latents, or a reason why there are none;
                         for `Posterior.check`. See ``permvi.models._predictive``.
+    ``doubt``           ``(mode, latents) -> reason`` or None: why a fit with this best matching
+                        must not be trusted, however well it was computed; `fit` then says "check".
     ``traceable``       False if ``log_density`` is not a JAX function; then it runs on the host.
     ``relaxed``         False if ``log_density`` is defined on 0/1 matrices only.
     ``fingerprint``     Text that identifies the model's data, see `fingerprint`.

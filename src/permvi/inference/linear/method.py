@@ -51,7 +51,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     layout = problem.layout
     return Posterior(
         law=_law(prepared, result),
-        **_marginals(prepared, result)._asdict(),
+        **marginals_of(prepared, result)._asdict(),
         mode=prepared.restore(layout.split(result.mode)),
         **_evidence(float(problem.constant), result),
         diagnostics=_diagnostics(prepared, result),
@@ -93,7 +93,7 @@ def _evidence(constant: float, result: LinearResult) -> dict[str, Any]:
     return {"log_evidence": value, "log_evidence_kind": kind, "log_evidence_se": error}
 
 
-def _marginals(prepared: Prepared, result: LinearResult) -> Marginals:
+def marginals_of(prepared: Prepared, result: LinearResult) -> Marginals:
     """Return the marginals of the whole problem, known pairs included."""
     pairs, reduction = prepared.candidates, prepared.reduction
     layout = prepared.problem.layout

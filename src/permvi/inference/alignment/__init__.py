@@ -1,0 +1,1 @@
+"""Frames of reference, inferred together with the matching."""

@@ -1,0 +1,302 @@
+r"""Method "linear" for models whose frame of reference is unknown.
+
+A Gibbs sampler alternates between matchings given the frame, which the linear engine samples, and
+the frame given a matching, which is proposed from the Gaussian at its mode and accepted by
+Metropolis and Hastings' rule. Marginals are averages of those given each frame. Chains begin at the
+best frames that `search` finds, in proportion to their evidence.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from permvi._checks import whole
+from permvi._threads import single_threaded_blas
+from permvi.inference.alignment.search import find_frames
+from permvi.inference.linear import LinearOptions, solve_linear
+from permvi.inference.linear.method import METHODS as LINEAR
+from permvi.inference.linear.method import marginals_of
+from permvi.inference.method import Context, option_names
+from permvi.models.atlas.frames import FrameModel, Frames
+from permvi.models.linear import LinearMatching
+from permvi.posterior import DrawsLaw, Latent, Posterior, diagnose
+from permvi.problem.candidates import best_matching
+from permvi.problem.prepare import Prepared, prepare
+
+_ADVICE = "try more rounds (num_rounds) or chains (num_chains)"
+# Rounds at the beginning of each chain that do not count.
+_WARM_UP = 1
+# Tries to move the frame in each round; one costs far less than the matching.
+_FRAME_MOVES = 3
+# Degrees of freedom of proposals: their tails are heavier than those of the posterior.
+_PROPOSAL_DF = 10.0
+# A frame is in doubt if another one has more than this share of the probability.
+_AMBIGUOUS = 0.05
+# Probabilities below this count as this.
+_TINY = 1e-12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlignmentOptions:
+    """Options of method "linear" for models with an unknown frame.
+
+    Attributes:
+        num_chains: The number of chains over frames and matchings.
+        num_rounds: The number of frames that each chain visits.
+        num_steps: Steps of the chains over matchings for each frame, and for each cell.
+        num_draws: The number of matchings and frames to keep.
+    """
+
+    num_chains: int = 4
+    num_rounds: int = 5
+    num_steps: int = 6_000
+    num_draws: int = 1000
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            whole(field.name, getattr(self, field.name))
+
+
+class _Visit(NamedTuple):
+    """What one round of a chain found."""
+
+    marginals: np.ndarray
+    alone: np.ndarray
+    draws: np.ndarray
+    frame: Frames
+
+
+def run(prepared: Prepared, context: Context) -> Posterior:
+    """Infer the frame and the matching of a model with ``frames``; see `AlignmentOptions`."""
+    with single_threaded_blas():
+        return _run(prepared, context)
+
+
+def _run(prepared: Prepared, context: Context) -> Posterior:
+    options = AlignmentOptions(**context.options)
+    extra, extra_alone = _constraints(prepared)
+    found = find_frames(prepared.model.frames, extra, extra_alone)
+    frames: FrameModel = prepared.model.frames.widened(found.frames, extra)
+    weights = np.exp(found.log_evidence - np.logaddexp.reduce(found.log_evidence))
+    rng = np.random.default_rng(context.seed)
+    chains: list[list[_Visit]] = []
+    moves, rounds = _Moves(), _WARM_UP + options.num_rounds
+    for chain in range(options.num_chains):
+        # Stratified, so that each frame has the chains that its probability asks for.
+        point = (chain + rng.random()) / options.num_chains
+        start = int(np.searchsorted(np.cumsum(weights)[:-1], point))
+        home = found.frames.take(np.array([start]))
+        sampler = _Sampler(prepared, frames, options, home, rng, moves)
+        visits = []
+        for step in range(rounds):
+            context.step(chain * rounds + step, options.num_chains * rounds)
+            visits.append(sampler.visit())
+        chains.append(visits[_WARM_UP:])
+    return _posterior(prepared, chains, weights, options, moves)
+
+
+@dataclasses.dataclass
+class _Moves:
+    """How many moves of frames were proposed and accepted."""
+
+    proposed: int = 0
+    accepted: int = 0
+
+
+def _constraints(prepared: Prepared) -> tuple[np.ndarray, np.ndarray]:
+    """Return log weights that prior scores, masks and known pairs add, (n, m) and (n,)."""
+    model = prepared.model
+    extra = np.zeros(model.shape)
+    if model.prior_scores is not None:
+        extra = extra + model.prior_scores
+    alone = np.zeros(len(extra))
+    if model.mask is not None:
+        extra = np.where(model.mask, extra, -np.inf)
+    if model.known is not None:
+        rows = np.flatnonzero(model.known >= 0)
+        cols = model.known[rows]
+        given = extra[rows, cols]
+        extra[rows], extra[:, cols], alone[rows] = -np.inf, -np.inf, -np.inf
+        extra[rows, cols] = given
+    return extra, alone
+
+
+class _Sampler:
+    """One chain: a frame, and the matchings that it leads to."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        frames: FrameModel,
+        options: AlignmentOptions,
+        start: Frames,
+        rng: np.random.Generator,
+        moves: _Moves,
+    ) -> None:
+        self._prepared, self._model = prepared, frames
+        self._home, self._frame = start, start
+        self._rng, self._moves = rng, moves
+        per_visit = -(-options.num_draws // (options.num_chains * options.num_rounds))
+        steps = options.num_steps * prepared.model.shape[0]
+        # Exact programmes would take longer for each frame than the answer needs.
+        self._options = LinearOptions(
+            max_size=0, max_states=0, num_steps=steps, num_draws=per_visit, num_chains=2
+        )
+
+    def visit(self) -> _Visit:
+        """Sample matchings given the frame, then move the frame given one of them."""
+        frame = self._frame
+        pairs, alone = (table[0] for table in self._model.tables(self._model.apply(frame)))
+        linear = self._prepared.linear_with(pairs - alone[:, None])
+        given = prepare(LinearMatching(**linear.arguments()), lists=False)
+        result = solve_linear(given.candidates, self._options, int(self._rng.integers(2**31)))
+        draws = given.restore(result.draws)
+        self._move(draws[-1])
+        found = marginals_of(given, result)
+        return _Visit(np.asarray(found.marginals), found.p_unmatched_rows, draws, frame)
+
+    def _move(self, perm: np.ndarray) -> None:
+        """Move the frame given a matching (n,)."""
+        model, rng = self._model, self._rng
+        mode, precision = model.settle(self._home, perm)
+        root = np.linalg.cholesky(precision[0])
+        p = len(root)
+        now = self._log_ratio(self._frame, perm, mode, root)
+        for _ in range(_FRAME_MOVES):
+            z = rng.standard_normal(p) * np.sqrt(_PROPOSAL_DF / rng.chisquare(_PROPOSAL_DF))
+            step = np.linalg.solve(root.T, z)
+            proposed = model.moved(mode, step[None])
+            new = self._log_ratio(proposed, perm, mode, root, step)
+            self._moves.proposed += 1
+            if np.log(rng.random()) < new - now:
+                self._frame, now = proposed, new
+                self._moves.accepted += 1
+
+    def _log_ratio(
+        self,
+        frame: Frames,
+        perm: np.ndarray,
+        mode: Frames,
+        root: np.ndarray,
+        step: np.ndarray | None = None,
+    ) -> float:
+        """Return the log density of a frame less that of proposing it.
+
+        Proposals are t-distributed in the coordinates of steps from the mode.
+        """
+        if step is None:
+            step = _step_between(self._model, mode, frame)
+        squares = float(((root.T @ step) ** 2).sum())
+        proposal = -0.5 * (_PROPOSAL_DF + len(step)) * np.log1p(squares / _PROPOSAL_DF)
+        return float(self._model.log_joint(frame, perm)[0]) - proposal
+
+
+def _step_between(model: FrameModel, start: Frames, end: Frames) -> np.ndarray:
+    """Return the step (p,) that leads from one frame to another; the inverse of `moved`."""
+    # Imported here because SciPy's matrix functions take their time to load.
+    from scipy.linalg import logm
+
+    grow = end.matrix[0] @ np.linalg.inv(start.matrix[0])
+    M = np.real(logm(grow))
+    along = np.einsum("kab,ab->k", model.basis, M)
+    of_gain = end.log_gain[0] - start.log_gain[0]
+    return np.concatenate(
+        [
+            along,
+            end.shift[0] - grow @ start.shift[0],
+            of_gain,
+            end.offset[0] - np.exp(of_gain) * start.offset[0],
+        ]
+    )
+
+
+def _posterior(
+    prepared: Prepared,
+    chains: list[list[_Visit]],
+    weights: np.ndarray,
+    options: AlignmentOptions,
+    moves: _Moves,
+) -> Posterior:
+    frames: FrameModel = prepared.model.frames
+    visits = [visit for chain in chains for visit in chain]
+    tables = np.stack([visit.marginals for visit in visits])
+    alone = np.stack([visit.alone for visit in visits])
+    marginals, unmatched = tables.mean(axis=0), alone.mean(axis=0)
+    sums = marginals.sum(axis=1) + unmatched
+    marginals, unmatched = marginals / sums[:, None], unmatched / sums
+    unused = np.clip(1.0 - marginals.sum(axis=0), 0.0, 1.0)
+    draws = np.concatenate([visit.draws for visit in visits])
+    transforms = np.concatenate([frames.transforms(visit.frame) for visit in visits])
+    of_draws = np.repeat(transforms, [len(visit.draws) for visit in visits], axis=0)
+    kept = np.linspace(0, len(draws) - 1, options.num_draws).round().astype(int)
+    latent = Latent(transforms.mean(axis=0), transforms.std(axis=0), of_draws[kept])
+    best = _best(prepared, marginals, unmatched)
+    diagnostics = _judged(prepared, chains, tables, alone, weights, moves)
+    return Posterior(
+        law=DrawsLaw(draws[kept]),
+        marginals=marginals,
+        p_unmatched_rows=unmatched,
+        p_unmatched_cols=unused,
+        mode=best,
+        latents={"frame": latent},
+        diagnostics=diagnostics,
+        num_evaluations=len(visits),
+    )
+
+
+def _best(prepared: Prepared, marginals: np.ndarray, unmatched: np.ndarray) -> np.ndarray:
+    """Return the matching (n,) with the largest product of marginals."""
+    table, alone = (np.log(np.maximum(p, _TINY)) for p in (marginals, unmatched))
+    linear = prepared.linear_with(table - alone[:, None])
+    # Prior scores are in the marginals already.
+    linear = dataclasses.replace(linear, scores=table - alone[:, None])
+    given = prepare(LinearMatching(**linear.arguments()), lists=False)
+    return given.restore(best_matching(given.candidates))
+
+
+def _judged(
+    prepared: Prepared,
+    chains: list[list[_Visit]],
+    tables: np.ndarray,
+    alone: np.ndarray,
+    weights: np.ndarray,
+    moves: _Moves,
+) -> Any:
+    """Compare the chains, and say what is known about the frame."""
+    states = np.concatenate([tables, alone[..., None]], axis=-1)
+    by_chain = states.reshape(len(chains), -1, *states.shape[1:])
+    # Rounds of one chain may be alike, so that chains are compared if there are several.
+    within = states.var(axis=0, ddof=1) / len(states) if len(states) > 1 else 0 * states[0]
+    error = within
+    disagreement = np.zeros(len(tables[0]))
+    if len(chains) > 1:
+        means = by_chain.mean(axis=1)
+        error = np.maximum(within, means.var(axis=0, ddof=1) / len(chains))
+        half = len(chains) // 2
+        apart = np.abs(means[:half].mean(axis=0) - means[half:].mean(axis=0))
+        noise = np.sqrt(2 * np.log(error.size)) * 2 * np.sqrt(error)
+        disagreement = 0.5 * np.maximum(apart - noise, 0.0).sum(axis=-1)
+    judged = diagnose(
+        row_labels=prepared.labels[0],
+        advice=_ADVICE,
+        sampling_error_by_row=0.5 * np.sqrt(2 / np.pi * error).sum(axis=-1),
+        disagreement_by_row=disagreement,
+        converged=True,
+    )
+    second = float(np.sort(weights)[-2]) if len(weights) > 1 else 0.0
+    notes = [
+        f"{moves.accepted / max(moves.proposed, 1):.0%} of the proposed frames were accepted",
+        f"the second best frame has a probability of about {second:.2g}",
+    ]
+    if second > _AMBIGUOUS:
+        reason = f"{notes[1]}, so that more than one frame is possible"
+        judged = dataclasses.replace(judged, verdict="check", reasons=(reason, *judged.reasons))
+    return dataclasses.replace(judged, reasons=(*judged.reasons, *notes))
+
+
+METHODS = {
+    "linear": dataclasses.replace(
+        LINEAR["linear"], options=option_names(AlignmentOptions), run=run, linear=False, lists=False
+    )
+}

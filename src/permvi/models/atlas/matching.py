@@ -1,0 +1,309 @@
+"""Matching the cells of an animal with the labels of an atlas."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from permvi._checks import real_array
+from permvi._jax import ArrayLike, jax, pytree
+from permvi.models import _arguments, _predictive
+from permvi.models.atlas.animals import Animal
+from permvi.models.atlas.atlas import Atlas
+from permvi.models.atlas.frames import Align, FrameModel, start_rotations
+from permvi.models.atlas.widths import infer_widths
+from permvi.models.labels import index_names, is_frame
+from permvi.models.linear import sum_of_matched, sum_of_pairs
+
+# An animal is doubtful if fewer than this share of labelled animals fits the atlas as badly.
+_DOUBTFUL = 0.01
+# Fewer training animals than this say too little about what is usual.
+_FEWEST_ANIMALS = 3
+
+
+@pytree(
+    leaves=("cells", "scores", "widths", *_arguments.ARRAYS),
+    static=("atlas", "align", "labels", "frames"),
+)
+class AtlasMatching(_arguments.Constrained):
+    r"""A matching of the cells of an animal with the labels of an atlas.
+
+    Each label j is seen with probability :math:`p_j`, and then its cell has the density
+    :math:`f_j` of the atlas; other cells are a Poisson process with the density g of the
+    background and an expected number :math:`\lambda`. So the log weight of a pair is
+    :math:`\log f_j(x_i) + \log p_j - \log (1 - p_j)`, that of an unmatched cell is
+    :math:`\log \lambda + \log g(x_i)`, and that of a label without a cell is zero. Animals differ
+    in how widely their cells scatter: two factors of all scale matrices, one of coordinates and one
+    of other features, are estimated from the cells first.
+
+    Args:
+        cells: (n, d) features, an `Animal`, or a DataFrame, whose index names the cells and whose
+            columns are matched with the features of the atlas by name. NaN is a missing feature.
+        atlas: The atlas.
+        align: None if the cells are in the frame of the atlas. "similarity" infers a rotation, a
+            shift and a scale of the coordinates, "affine" any linear map near such a similarity;
+            both also infer a gain and an offset for each other feature. The maps are then in
+            ``posterior.latents["frame"]``, (d, d + 1) matrices from raw features and 1 to those of
+            the atlas; method "linear" does this.
+        background: The expected number of cells that are in no atlas, by default the atlas' own; 0
+            if each cell has a label, except a surplus.
+        mask: Allowed pairs; see `LinearMatching` for this and all arguments that follow.
+        known: Known labels of cells.
+        labels: Names of cells and None; those of labels are the atlas'.
+        prior_scores: Log prior weights of pairs, such as log densities of other data.
+
+    Raises:
+        ValueError: Shapes do not fit, or features are missing where all are needed.
+        TypeError: Something is of the wrong kind.
+    """
+
+    cells: Any
+    scores: Any
+    widths: Any
+    atlas: Atlas
+    align: str | None
+    frames: FrameModel | None
+
+    def __init__(
+        self,
+        cells: Any,
+        atlas: Atlas,
+        *,
+        align: Align | None = None,
+        background: float | None = None,
+        mask: Any = None,
+        known: Any = None,
+        labels: Any = None,
+        prior_scores: Any = None,
+    ) -> None:
+        if not isinstance(atlas, Atlas):
+            raise TypeError(f"atlas must be an Atlas, got {type(atlas).__name__}.")
+        table, names = _cells_of(cells, atlas)
+        n, m = len(table), len(atlas.labels)
+        rate = atlas.background if background is None else float(background)
+        if not 0 <= rate < np.inf:
+            raise ValueError(f"background must be a number from 0 on, got {background!r}.")
+        self.cells, self.atlas, self.align, self.frames = table, atlas, align, None
+        self.scores = None
+        alone: Any = None if rate == 0 else np.log(rate) + atlas.log_background(table)
+        self.widths = None
+        if align is None:
+            self.widths = infer_widths(atlas, table, _constraint(mask, (n, m)))
+            self.scores = atlas.log_densities(table, self.widths) + atlas.log_odds
+        else:
+            if background is not None:
+                raise ValueError(f"background must be None with align, got {background!r}.")
+            self.frames = FrameModel(atlas, table, align)
+            # Weights of pairs are relative to those of unmatched cells, which the frame changes.
+            alone = np.zeros(n)
+        given = labels if labels is not None else (names, None)
+        own = (given[0], atlas.labels)
+        self._constrain((n, m), (None, None), mask, known, own, alone, np.zeros(m), prior_scores)
+        if align is None:
+            self.scores = _arguments.scores("scores", self.scores, self.mask)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of cells and of labels."""
+        return len(self.cells), len(self.atlas.labels)
+
+    @property
+    def num_sites(self) -> int:
+        """One permutation."""
+        return 1
+
+    @property
+    def auto_method(self) -> tuple[str, dict[str, Any]]:
+        """Method "linear", which also infers frames."""
+        return "linear", {}
+
+    @property
+    def traceable(self) -> bool:
+        """Whether the log density is a JAX function: not if a frame is inferred."""
+        return self.frames is None
+
+    @property
+    def relaxed(self) -> bool:
+        """Whether the log density is defined between matchings."""
+        return self.frames is None
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the cells, the atlas and the constraints."""
+        atlas = self.atlas
+        digest = hashlib.sha256(f"AtlasMatching|{self.align}|{atlas.mistakes}".encode())
+        laws = atlas.means, atlas.scales, atlas.df, atlas.p_present, atlas.center, atlas.spread
+        given = (getattr(self, name) for name in _arguments.ARRAYS)
+        for array in (self.cells, *laws, np.array(atlas.background), *given):
+            digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def log_density(self, X: ArrayLike) -> jax.Array:
+        """Return log densities (...) of matrices (..., n, m); see `log_density_of`."""
+        if self.frames is None:
+            return sum_of_pairs(self.scores, X, 1)
+        matrix = np.asarray(X)
+        perms = np.where(matrix.any(axis=-1), matrix.argmax(axis=-1), -1)
+        return self.log_density_of(perms)
+
+    def log_density_of(self, perm: ArrayLike) -> Any:
+        r"""Return log densities (...) of matchings (..., n), -1 for unmatched cells.
+
+        With a frame, this is its integral over the frames near the best one found from a few
+        starts, in Laplace's approximation :math:`\log p(\hat\theta) + \frac12 \log |2 \pi V|`.
+        """
+        if self.frames is None:
+            return sum_of_matched(self.scores, perm, 1)
+        perms = np.asarray(perm)
+        flat = [self._laplace(one) for one in perms.reshape(-1, perms.shape[-1])]
+        return np.array(flat).reshape(perms.shape[:-1])
+
+    def _laplace(self, perm: np.ndarray) -> float:
+        """Return the log evidence of one matching, with the best of several starts."""
+        frames = self._need_frames()
+        starts = frames.starts(start_rotations(frames, 4))
+        found, precision = frames.settle(starts, perm)
+        values = frames.log_joint(found, perm)
+        best = int(np.argmax(values))
+        half = 0.5 * (precision.shape[-1] * np.log(2 * np.pi))
+        _, log_det = np.linalg.slogdet(precision[best])
+        return float(values[best] + half - 0.5 * log_det)
+
+    def _need_frames(self) -> FrameModel:
+        if self.frames is None:
+            raise ValueError("align must be given to infer a frame, got None.")
+        return self.frames
+
+    @property
+    def num_predicted(self) -> int:
+        """The number of features that the model predicts."""
+        return int(self.cells.size)
+
+    def in_atlas(self, frame: np.ndarray) -> np.ndarray:
+        """Return the cells (..., n, d) mapped by frames (..., d, d + 1) to the atlas."""
+        linear, shift = frame[..., :-1], frame[..., -1]
+        return self.cells @ np.swapaxes(linear, -1, -2) + shift[..., None, :]
+
+    def predictive_tests(self, draws: np.ndarray, latents: Any) -> _predictive.Findings | str:
+        """Compare how well the cells fit with animals that the atlas had to predict.
+
+        The mean log density of the cells is compared with those of ``atlas.held_out``; an atlas
+        that was not learnt has normal scores of the cells' distances tested instead.
+        """
+        if self.frames is not None and "frame" not in latents:
+            return "the frame was not inferred"
+        places = self._places(latents, len(draws))
+        usual = self.atlas.held_out
+        if len(usual) >= _FEWEST_ANIMALS:
+            widths = self._widths(latents)
+            found = [self._mean_density(*pair, widths) for pair in zip(places, draws, strict=True)]
+            p, words = _compared(float(np.mean(found)), usual)
+            test = _predictive.Finding("density of the cells", p, words)
+            return _predictive.Findings([test], [])
+        return _predictive.residual_tests(
+            _normal_residuals(self.atlas, places, draws)[:, None],
+            known_scale=True,
+            what="distances of cells from their labels",
+            features=self.atlas.features,
+        )
+
+    def doubt(self, mode: np.ndarray, latents: Any) -> str | None:
+        """Return why a fit with this best matching (n,) must not be trusted, if there is a reason.
+
+        The cells may lie in another frame than the atlas, or belong to another kind of animal.
+        """
+        usual = self.atlas.held_out
+        unknown = self.frames is not None and "frame" not in latents
+        if len(usual) < _FEWEST_ANIMALS or unknown:
+            return None
+        place = self._places(latents, None)[0]
+        p, words = _compared(self._mean_density(place, mode, self._widths(latents)), usual)
+        advice = "no frame was found that fits" if self.align else "align= infers the frame"
+        return f"the animal does not fit the atlas: {words}; {advice}" if p < _DOUBTFUL else None
+
+    def _places(self, latents: Any, num: int | None) -> Sequence[np.ndarray]:
+        """Return the cells in the frame of the atlas for each draw, or at the mean frame."""
+        if self.frames is None:
+            return [self.cells] * (num or 1)
+        frame = latents["frame"]
+        if num is None:
+            return [self.in_atlas(frame.mean)]
+        every = np.linspace(0, len(frame.draws) - 1, num).round().astype(int)
+        return list(self.in_atlas(frame.draws[every]))
+
+    def _widths(self, latents: Any) -> np.ndarray:
+        """Return how widely the animal scatters (d,), at the mean frame."""
+        if self.widths is not None:
+            return self.widths
+        return infer_widths(self.atlas, self.in_atlas(latents["frame"].mean))
+
+    def _mean_density(self, cells: np.ndarray, perm: np.ndarray, widths: np.ndarray) -> float:
+        """Return the mean log density of cells (n, d) with all features, as matched (n,)."""
+        whole = np.isfinite(cells).all(axis=1)
+        if not whole.any():
+            return float("nan")
+        pairs = self.atlas.log_densities(cells[whole], widths)
+        alone, kept = self.atlas.log_background(cells[whole]), perm[whole]
+        chosen = np.take_along_axis(pairs, np.maximum(kept, 0)[:, None], axis=1)[:, 0]
+        return float(np.where(kept < 0, alone, chosen).mean())
+
+
+def _constraint(mask: Any, table: tuple[int, int]) -> np.ndarray | float:
+    """Return log weights of what a mask allows, 0 or -inf; a mask of another shape is refused."""
+    allowed = _arguments.allowed_pairs(mask, table, (None, None))
+    return 0.0 if allowed is None else np.where(allowed, 0.0, -np.inf)
+
+
+def _compared(value: float, usual: np.ndarray) -> tuple[float, str]:
+    """Return the probability of a value as low among the usual ones, and it in words."""
+    from scipy.stats import t
+
+    num, mean = len(usual), float(usual.mean())
+    sd = max(float(usual.std(ddof=1)), 1e-6) * np.sqrt(1 + 1 / num)
+    p = float(t.cdf((value - mean) / sd, num - 1)) if np.isfinite(value) else 1.0
+    words = (
+        f"the log density of a cell is {value:.3g} on average, where it was {mean:.3g} ± {sd:.2g} "
+        f"in {num} labelled animals that the atlas had to predict"
+    )
+    return p, words
+
+
+def _normal_residuals(atlas: Atlas, places: Sequence[np.ndarray], draws: np.ndarray) -> np.ndarray:
+    """Return whitened residuals (num, n, d), normal if the atlas is right, NaN if unmatched."""
+    from scipy.stats import norm
+    from scipy.stats import t as student
+
+    roots = np.linalg.inv(np.linalg.cholesky(atlas.scales))
+    found = np.full((len(draws), *places[0].shape), np.nan)
+    for k, (cells, perm) in enumerate(zip(places, draws, strict=True)):
+        rows = np.flatnonzero((perm >= 0) & np.isfinite(cells).all(axis=1))
+        z = np.einsum("ikl,il->ik", roots[perm[rows]], cells[rows] - atlas.means[perm[rows]])
+        df = atlas.df[perm[rows]][:, None]
+        scores = np.copysign(norm.isf(student.sf(np.abs(z), np.minimum(df, 1e9))), z)
+        found[k, rows] = np.where(np.isinf(df), z, scores)
+    return found
+
+
+def _cells_of(cells: Any, atlas: Atlas) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Return (n, d) features in the order of the atlas, and the names of the cells."""
+    names: tuple[str, ...] | None = None
+    if isinstance(cells, Animal):
+        found = cells.using(atlas.features)
+        return found.cells, found.ids
+    if is_frame(cells):
+        missing = [name for name in atlas.features if name not in map(str, cells.columns)]
+        if missing:
+            raise ValueError(f"cells must have the features of the atlas, got no {missing[0]!r}.")
+        by_name = {str(column): column for column in cells.columns}
+        names = index_names(cells.index)
+        cells = cells[[by_name[name] for name in atlas.features]].to_numpy(float)
+    table = real_array("cells", cells)
+    d = len(atlas.features)
+    if table.ndim != 2 or table.shape[1] != d or not len(table):
+        raise ValueError(f"cells must have shape (n, {d}), got shape {table.shape}.")
+    if np.isinf(table).any():
+        raise ValueError("cells must be finite, or NaN where a feature is missing, got inf.")
+    return table, names

@@ -1,0 +1,142 @@
+"""The report of identified cells: where they are, seen from three sides, and a table to curate."""
+
+import itertools
+from collections.abc import Sequence
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from permvi._files import check_target, write_text
+from permvi.posterior.items import UNMATCHED
+from permvi.report import page, sections
+from permvi.report.words import CERTAIN, count, name, percent
+
+if TYPE_CHECKING:
+    from permvi.posterior import Posterior
+    from permvi.posterior.items import Item
+
+# The picture of one side in pixels, and its margin.
+_WIDTH, _HEIGHT, _MARGIN = 900, 420, 40
+
+
+def write(
+    posterior: "Posterior",
+    path: str | PathLike[str],
+    *,
+    places: np.ndarray,
+    axes: Sequence[str],
+    title: str,
+    level: float = 0.95,
+    known: np.ndarray | None = None,
+) -> Path:
+    """Write the report as one HTML file without scripts; no incomplete file is ever left.
+
+    Args:
+        posterior: The posterior of one animal.
+        path: The HTML file.
+        places: (n, q) coordinates of the cells, NaN where they are unknown.
+        axes: (q,) names of the coordinates.
+        title: The heading.
+        level: Level of the credible sets.
+        known: (n,) whether the label of each cell was given.
+    """
+    target = check_target(Path(path))
+    return write_text(target, render(posterior, places, axes, title, level, known))
+
+
+def render(
+    posterior: "Posterior",
+    places: np.ndarray,
+    axes: Sequence[str],
+    title: str,
+    level: float = 0.95,
+    known: np.ndarray | None = None,
+) -> str:
+    """Return the report as text; the same posterior gives the same text. See `write`."""
+    items = posterior.item_summaries(level)
+    given = np.zeros(len(items), bool) if known is None else known
+    choice = posterior.expected_loss("hamming")
+    body = [
+        sections.section("Where the cells are", _pictures(items, places, axes)),
+        sections.section("Cells, the most doubtful first", _table(items, level, given)),
+        sections.diagnostics(posterior),
+        sections.latents(posterior),
+        sections.settings(posterior),
+    ]
+    lead = sections.lead(posterior, choice.expected_loss)
+    return page.render_plain(title, lead, sections.verdict(posterior), body)
+
+
+def _is_certain(item: "Item") -> bool:
+    return item.probability >= CERTAIN
+
+
+def _pictures(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> str:
+    """Return the cells along each pair of axes; on a line there is only one picture."""
+    certain = sum(map(_is_certain, items))
+    note = (
+        f"<p class='note'>{count(certain, 'cell')} with a probability of at least {CERTAIN:.0%} "
+        f"are solid; the other {len(items) - certain} are rings, with their second name.</p>"
+    )
+    pairs = list(itertools.combinations(range(len(axes)), 2))
+    if not pairs:
+        places, axes, pairs = (
+            np.column_stack([places, np.zeros(len(places))]),
+            (*axes, ""),
+            [(0, 1)],
+        )
+    return note + "".join(_picture(items, places[:, pair], [axes[k] for k in pair]) for pair in
+                          map(list, pairs))  # fmt: skip
+
+
+def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> str:
+    seen = np.isfinite(places).all(axis=1)
+    if not seen.any():
+        return ""
+    low, high = places[seen].min(axis=0), places[seen].max(axis=0)
+    room = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
+    # One scale for both axes, so that shapes are as they are.
+    scale = float((room / np.maximum(high - low, 1e-12)).min())
+    height = round(float((high - low)[1] * scale)) + 2 * _MARGIN
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" font-size="10" '
+        f'aria-label="Cells along {escape(axes[0])} and {escape(axes[1])}" fill="currentColor">'
+        f'<text x="{_WIDTH // 2}" y="{height - 8}" text-anchor="middle">{escape(axes[0])}</text>'
+        f'<text transform="translate(12,{height // 2}) rotate(-90)" text-anchor="middle">'
+        f"{escape(axes[1])}</text>"
+    ]
+    for k in np.flatnonzero(seen).tolist():
+        item = items[k]
+        x, y = (places[k] - low) * scale + _MARGIN
+        solid = _is_certain(item)
+        text = str(item.best) if solid else f"{item.best} or {item.runner_up}?"
+        look = 'fill="#1b4f8a"' if solid else 'fill="none" stroke="#b3541e" stroke-width="1.5"'
+        about = f"{item.item}: {item.best} {percent(item.probability)}"
+        parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {look}><title>{escape(about)}</title>'
+            f'</circle><text x="{x + 6:.1f}" y="{y + 3:.1f}" opacity="{1 if solid else 0.75}">'
+            f"{escape(text)}</text>"
+        )
+    return f"<div style='overflow-x:auto'>{''.join(parts)}</svg></div>"
+
+
+def _table(items: Sequence["Item"], level: float, known: np.ndarray) -> str:
+    """Return the cells in the order in which a curator looks at them."""
+    order = sorted(range(len(items)), key=lambda k: (known[k], items[k].probability))
+    rows = [
+        (
+            name(str(items[k].item)),
+            name(str(items[k].best)) + (" (given)" if known[k] else ""),
+            percent(items[k].probability),
+            name(str(items[k].runner_up)) if items[k].runner_up_probability else "",
+            percent(items[k].runner_up_probability),
+            ", ".join(name(str(label)) for label in items[k].credible_set),
+        )
+        for k in order
+    ]
+    header = ("Cell", "Name", "Probability", "Second name", "Probability", f"{100 * level:g}% set")
+    note = f"<p class='note'>{escape(UNMATCHED.capitalize())} means a cell of no label.</p>"
+    return note + sections.table_of(header, rows, "cells")

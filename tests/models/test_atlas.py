@@ -1,0 +1,251 @@
+"""Atlases: their laws against SciPy's, EM against closed forms, and matchings by enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.integrate import trapezoid
+from scipy.io import savemat
+from scipy.stats import multivariate_normal, multivariate_t
+
+import permvi as pv
+from permvi.models import Animal, Atlas, AtlasMatching, read_animals
+from permvi.models.atlas import estimate, widths
+
+LABELS = ("A", "B", "C")
+MEANS = np.array([[0.0, 0.0], [2.0, 0.5], [-1.0, 3.0]])
+COVARIANCES = np.array(
+    [[[1.0, 0.3], [0.3, 0.5]], [[0.4, 0.0], [0.0, 0.9]], [[0.7, -0.2], [-0.2, 0.6]]]
+)
+
+
+def atlas_of(**changes):
+    given = {"labels": LABELS, "features": ("x", "red"), "p_present": [0.9, 0.6, 0.3]}
+    return Atlas.from_moments(MEANS, COVARIANCES, **{**given, **changes})
+
+
+def animals(num=14, m=6, d=3, seed=0, missing=0.15, spread=0.25):
+    rng = np.random.default_rng(seed)
+    cells = 2 * rng.normal(size=(m, d)) + spread * rng.normal(size=(num, m, d))
+    cells[rng.random((num, m)) < missing] = np.nan
+    return cells
+
+
+@pytest.mark.parametrize("df", [3.0, 12.0])
+def test_log_t_is_that_of_scipy(df):
+    x = np.random.default_rng(0).normal(size=(4, 2))
+    roots = estimate.inverse_roots(COVARIANCES)
+    found = estimate.log_t(x[:, None] - MEANS, roots, np.full(3, df))
+    laws = [multivariate_t(mu, C, df) for mu, C in zip(MEANS, COVARIANCES, strict=True)]
+    np.testing.assert_allclose(found, np.stack([law.logpdf(x) for law in laws], 1), rtol=1e-12)
+    normal = estimate.log_t(x[:, None] - MEANS, roots, np.full(3, np.inf))
+    laws = [multivariate_normal(mu, C) for mu, C in zip(MEANS, COVARIANCES, strict=True)]
+    np.testing.assert_allclose(normal, np.stack([law.logpdf(x) for law in laws], 1), rtol=1e-12)
+
+
+def test_missing_features_are_integrated_out():
+    atlas = atlas_of(df=5.0, mistakes=0.1)
+    grid = np.linspace(-400, 400, 160_001)
+    whole = np.column_stack([np.full(len(grid), 0.7), grid])
+    summed = trapezoid(np.exp(atlas.log_densities(whole)), grid, axis=0)
+    found = atlas.log_densities(np.array([[0.7, np.nan], [0.1, 0.2]]))
+    # Tails beyond the grid hold (400 / sd)^-5 of the mass.
+    np.testing.assert_allclose(np.exp(found[0]), summed, rtol=1e-6)
+    alone = trapezoid(np.exp(atlas.log_background(whole)), grid)
+    np.testing.assert_allclose(np.exp(atlas.log_background(np.array([[0.7, np.nan]]))), alone)
+    assert (atlas.log_densities(np.full((1, 2), np.nan)) == 0).all()
+
+
+def test_em_without_tails_or_mistakes_is_the_shrunk_covariance():
+    cells = animals()
+    moments = estimate.expectation_maximisation(cells, estimate.Shape(4.0, 1e9, 1e-12))
+    seen = np.isfinite(cells).all(-1)
+    scatter = np.stack([(s.sum() - 1) * np.cov(cells[s, j].T) for j, s in enumerate(seen.T)])
+    pooled = scatter.sum(0) / (seen.sum(0) - 1).sum()
+    expected = (scatter + 4 * pooled) / (seen.sum(0) - 1 + 4)[:, None, None]
+    np.testing.assert_allclose(moments.means, np.nanmean(cells, 0), rtol=1e-6)
+    np.testing.assert_allclose(moments.covariances, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_em_reaches_a_stationary_point_of_the_likelihood():
+    cells = animals(missing=0.0)
+    shape = estimate.Shape(1e-9, 6.0, 0.02)
+    m = estimate.expectation_maximisation(cells, shape)
+
+    def likelihood(means):
+        right = estimate.log_t(
+            cells - means, estimate.inverse_roots(m.covariances), np.full(6, 6.0)
+        )
+        wrong = estimate.log_background(cells, m.center, m.spread)
+        return np.logaddexp(np.log(0.98) + right, np.log(0.02) + wrong).sum()
+
+    for j, k in ((0, 0), (3, 2)):
+        step = np.zeros_like(m.means)
+        step[j, k] = 1e-4
+        slope = (likelihood(m.means + step) - likelihood(m.means - step)) / 2e-4
+        curvature = (
+            likelihood(m.means + step) - 2 * likelihood(m.means) + likelihood(m.means - step)
+        ) / 1e-8
+        # The mean is off by far less than its standard error.
+        assert abs(slope) < 0.05 * np.sqrt(-curvature)
+
+
+def test_mislabelled_cells_hardly_move_an_atlas():
+    cells = animals(num=20, missing=0.0, spread=0.1)
+    wrong = cells.copy()
+    wrong[:3, [0, 1]] = wrong[:3, [1, 0]]
+    found = Atlas.fit(wrong)
+    right = cells[3:, :2].mean(0)
+    assert np.abs(wrong.mean(0)[:2] - right).max() > 0.1
+    # Robust weights differ from equal ones by less than four standard errors of the mean.
+    np.testing.assert_allclose(found.means[:2], right, atol=4 * 0.1 / np.sqrt(17) / 2)
+
+
+def test_widths_of_a_scattered_animal():
+    rng = np.random.default_rng(5)
+    cells = 6 * rng.normal(size=(40, 2)) + 0.2 * rng.normal(size=(20, 40, 2))
+    atlas = Atlas.fit(cells, num_positions=1)
+    new = atlas.means + np.array([2.0, 1.0]) * 0.2 * rng.normal(size=(40, 2))
+    found = widths.infer_widths(atlas, new)
+    # 40 residuals and a prior worth 30: between one and the truth, with a standard error of 0.15.
+    pulled = np.sqrt((30 + 40 * np.array([4.0, 1.0])) / 70)
+    np.testing.assert_allclose(found, pulled, atol=0.45)
+    assert found[0] > 1.2 * found[1]
+    same = widths.infer_widths(atlas_of(), MEANS)
+    assert (same == 1).all()
+
+
+def enumerated(cells, atlas, background):
+    """Posterior of matchings by their definition, with SciPy's densities."""
+    n, m = len(cells), len(MEANS)
+    laws = [multivariate_t(mu, C, 5.0) for mu, C in zip(MEANS, COVARIANCES, strict=True)]
+    wide = multivariate_normal(atlas.center, atlas.spread)
+    eps, p = atlas.mistakes, atlas.p_present
+    table, alone, total = np.zeros((n, m)), np.zeros(n), 0.0
+    for perm in itertools.product(range(-1, m), repeat=n):
+        used = [j for j in perm if j >= 0]
+        if len(set(used)) < len(used):
+            continue
+        weight = np.prod([p[j] if j in used else 1 - p[j] for j in range(m)])
+        for i, j in enumerate(perm):
+            g = wide.pdf(cells[i])
+            weight *= background * g if j < 0 else (1 - eps) * laws[j].pdf(cells[i]) + eps * g
+        total += weight
+        for i, j in enumerate(perm):
+            if j < 0:
+                alone[i] += weight
+            else:
+                table[i, j] += weight
+    return table / total, alone / total
+
+
+def test_matchings_by_enumeration():
+    atlas = atlas_of(df=5.0, mistakes=0.05, background=0.7)
+    cells = np.array([[0.3, 0.1], [1.2, 0.4], [0.8, 2.0]])
+    posterior = pv.fit(AtlasMatching(cells, atlas))
+    table, alone = enumerated(cells, atlas, 0.7)
+    np.testing.assert_allclose(posterior.marginals, table, atol=1e-9)
+    np.testing.assert_allclose(posterior.p_unmatched_rows, alone, atol=1e-9)
+    assert posterior.labels[1] == LABELS
+
+
+def test_known_pairs_and_prior_scores():
+    atlas = atlas_of()
+    cells = MEANS[[1, 0]]
+    posterior = pv.fit(AtlasMatching(cells, atlas, known={0: "C"}, labels=(("u", "v"), None)))
+    assert posterior.marginals[0, 2] == 1.0
+    pulled = np.zeros((2, 3))
+    pulled[1, 2] = 60.0
+    assert pv.fit(AtlasMatching(cells, atlas, prior_scores=pulled)).marginals[1, 2] > 0.99
+
+
+def test_the_check_compares_with_animals_that_were_held_out():
+    cells = animals(num=20, m=12)
+    atlas = Atlas.fit(cells[1:])
+    fine, far = (
+        cells[0][np.isfinite(cells[0]).all(1)],
+        3 * np.random.default_rng(1).normal(size=(9, 3)),
+    )
+    model = AtlasMatching(fine, atlas)
+    posterior = pv.fit(model)
+    assert posterior.diagnostics.verdict == "trust"
+    assert posterior.check(model).verdict == "fits"
+    model = AtlasMatching(far, atlas)
+    with pytest.warns(pv.FitWarning, match="does not fit the atlas"):
+        posterior = pv.fit(model)
+    assert posterior.diagnostics.verdict == "check"
+    assert posterior.check(model).verdict == "does not fit"
+    # An atlas that was given has its own laws to compare with.
+    given = AtlasMatching(MEANS + 30.0, atlas_of(mistakes=1e-6, background=1e-9))
+    assert pv.fit(given).check(given).verdict == "does not fit"
+
+
+def test_held_out_animals_are_rarely_called_misfits():
+    cells = animals(num=32, m=8, seed=3)
+    atlas = Atlas.fit(cells[:20])
+    models = [AtlasMatching(one[np.isfinite(one).all(1)], atlas) for one in cells[20:]]
+    # One in forty is; three of twelve would be a chance of one in 300.
+    assert sum(pv.fit(model).check(model).verdict == "fits" for model in models) >= 10
+
+
+def test_an_atlas_survives_its_file(tmp_path):
+    atlas = Atlas.fit(animals(), labels="abcdef")
+    loaded = Atlas.load(atlas.save(tmp_path / "atlas.npz"))
+    assert loaded.labels == tuple("abcdef")
+    assert loaded.settings == atlas.settings
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    np.testing.assert_array_equal(loaded.log_densities(x), atlas.log_densities(x))
+    (tmp_path / "other.npz").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="expected an atlas of permvi"):
+        Atlas.load(tmp_path / "other.npz")
+
+
+def test_animals_from_files(tmp_path):
+    table = np.random.default_rng(0).normal(size=(2, 3, 4))
+    table[1, :, 2] = np.nan
+    names = np.array(["ALA", "AVG"], dtype=object)[None]
+    savemat(tmp_path / "worms.mat", {"M": table, "N": names})
+    found = read_animals(tmp_path / "worms.mat")
+    assert [len(one) for one in found] == [2, 2, 1, 2]
+    assert found[2].names == ("ALA",)
+    np.testing.assert_array_equal(found[0].cells, table[:, :, 0])
+    text = "worm,marker,x_px,name,red\nw1,7,1.5,ALA,3\nw1,8,2.5,,\nw2,7,0.5,AVG,4\n"
+    (tmp_path / "cells.csv").write_text(text)
+    first, second = read_animals(tmp_path / "cells.csv")
+    assert (first.animal, first.ids, first.names) == ("w1", ("7", "8"), ("ALA", None))
+    assert first.features == ("x_px", "red")
+    assert np.isnan(first.cells[1, 1])
+    assert second.names == ("AVG",)
+    assert Atlas.fit(animals()).num_positions == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cell,name\n1,A\n", "expected columns of features"),
+        ("cell,x\n", "expected a row for each cell"),
+        ("cell,name,x\n1,A,1\n2,A,2\n", "'A' twice"),
+        ("cell,name,x\n1,A,one\n", "expected a number"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, text, words):
+    (tmp_path / "cells.csv").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_animals(tmp_path / "cells.csv")
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(ValueError, match="at least two"):
+        Atlas.fit(animals(num=1))
+    constant = animals()
+    constant[..., 1] = np.where(np.isnan(constant[..., 1]), np.nan, 2.0)
+    with pytest.raises(ValueError, match="a constant 'y'"):
+        Atlas.fit(constant)
+    with pytest.raises(ValueError, match="positive definite"):
+        Atlas.from_moments(MEANS, -COVARIANCES)
+    with pytest.raises(ValueError, match="features must be among"):
+        AtlasMatching(Animal(np.zeros((2, 1)), (None, None), ("x",)), atlas_of())
+    with pytest.raises(ValueError, match="align must be"):
+        AtlasMatching(np.zeros((5, 2)), atlas_of(), align="rigid")
+    with pytest.raises(ValueError, match="background must be None with align"):
+        AtlasMatching(np.zeros((5, 2)), atlas_of(), align="affine", background=1.0)
