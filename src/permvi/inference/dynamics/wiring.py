@@ -38,7 +38,7 @@ _LEAST_VARIANCE = 1e-6
 # Wrong edges are allowed for if at least this many are missing, as a share of the diagram too, and
 # the evidence for errors is at least this many nats.
 _LEAST_MISSING = 10.0
-_LEAST_SHARE = 0.04
+_LEAST_SHARE = 0.06
 _LEAST_EVIDENCE = 20.0
 
 
