@@ -225,7 +225,7 @@ def _from_features(
         read_table(items), read_table(labels), files, unpaired, **settings
     )
     note = None
-    if model.scale_prior is not None and model.row_unmatched is not None:
+    if model.scale_prior is not None and unpaired.unmatched is not None:
         note = (
             f"--unmatched: distances are in units of {float(model.scale_prior[0]):.3g}, a quarter "
             "of the spread of the labels, since the scale is inferred."
