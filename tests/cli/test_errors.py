@@ -91,7 +91,7 @@ def test_a_known_pair_has_to_be_allowed(run, write):
     [
         (POINTS, [], "--scale must be given with a file of LABELS"),
         (POINTS, ["--scale", 1, "--kind", "costs"], "--kind must go with a table of pairs"),
-        (POINTS, ["--scale", 1, "--pairs"], "--pairs must go with a table of pairs"),
+        (POINTS, ["--scale", 1, "--pairs"], "--scale must not be given for a linkage of pairs"),
         (POINTS, ["--scale", "1,2,3"], "scale must be one number or one for each of 2 features"),
         (POINTS, ["--scale", 0], "scale must be positive, got 0.0"),
         (POINTS, ["--scale", "auto"], "scale must be a number, numbers or 'infer', got 'auto'"),

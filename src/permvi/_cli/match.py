@@ -266,7 +266,7 @@ def _from_features(
     match_inputs.check_conflicts(items, model, unpaired)
     notes = [note for table in tables for note in input_notes.of_names(table)]
     notes += input_notes.of_sizes(items, model.shape, unpaired)
-    if model.scale_prior is not None and model.row_unmatched is not None:
+    if model.scale_prior is not None and unpaired.unmatched is not None:
         notes.append(
             f"--unmatched: distances are in units of {float(model.scale_prior[0]):.3g}, a quarter "
             "of the spread of the labels, since the scale is inferred."

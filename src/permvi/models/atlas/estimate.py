@@ -19,7 +19,7 @@ from scipy.special import gammaln
 
 # What is tried, from the first value on: the weight of the pooled covariance as a number of cells,
 # degrees of freedom, and the share of mislabelled cells. Each is chosen with the others held fixed.
-_STRENGTHS = (10.0, 5.0, 20.0, 40.0, 2.5)
+_STRENGTHS = (10.0, 5.0, 20.0, 40.0, 2.5, 80.0)
 _FREEDOMS = (20.0, 8.0, 50.0, 5.0)
 _MISTAKES = (0.01, 0.003, 0.03)
 _FOLDS = 5
