@@ -31,7 +31,9 @@ class World(NamedTuple):
 def _labels(draw, n, m):
     if draw(st.integers(0, 2)):
         return None
-    names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+    names = st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6
+    )
     return [draw(st.lists(names, min_size=size, max_size=size, unique=True)) for size in (n, m)]
 
 
