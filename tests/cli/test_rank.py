@@ -221,7 +221,7 @@ def test_mistakes(run, write, content, options, message):
 def test_the_page(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Four standard errors of the draws that say who comes before whom.
-    assert check_page(run, "rank.md", error=0.032) == 3
+    assert check_page(run, "rank.md", error=0.032) == 4
 
 
 def test_groups_of_voters_are_shown(run, write):

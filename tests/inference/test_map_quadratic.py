@@ -227,7 +227,7 @@ def test_frank_wolfe_is_that_of_scipy(seed):
     vertices, line_search = best_matrices(None), exact_line_search(problem)
     ours = frank_wolfe(problem.gradient, vertices, line_search, starts, 30, ARRIVED)
     for start, perm in zip(starts, solve(ours.X, None), strict=True):
-        options = {"maximize": True, "P0": start, "tol": 0.01, "maxiter": 30}
+        options = {"maximize": True, "P0": start, "tol": 0.01, "maxiter": 30, "rng": rng}
         theirs = quadratic_assignment(problem.A, problem.B, method="faq", options=options)
         np.testing.assert_array_equal(perm, theirs.col_ind)
         assert problem.values(perm) == pytest.approx(theirs.fun)
