@@ -100,7 +100,7 @@ def first_fit(kind: str, n: int, method: str) -> dict[str, Any]:
 
     import permvi as pv
 
-    pv.enable_cache()
+    pv.enable_cache(small=True)
     model = problem(kind, n)
     took: dict[str, Any] = dict.fromkeys(("compiled", "from_cache", *_EVENTS.values()), 0)
     _listen(took)

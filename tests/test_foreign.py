@@ -87,7 +87,7 @@ FITS = """
 import json, sys, warnings
 import numpy as np, jax.monitoring, permvi as pv
 
-pv.enable_cache(sys.argv[1])
+pv.enable_cache(sys.argv[1], small=True)
 found = {"programmes": 0, "loaded": 0}
 
 def on_duration(event, seconds, **_):

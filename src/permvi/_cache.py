@@ -8,11 +8,11 @@ from permvi._jax import jax, once_loaded
 
 # The environment variable that names the folder; empty for no cache.
 FOLDER = "PERMVI_CACHE"
-# A fit has dozens of programmes of 20 to 100 ms, which load in two.
-_LEAST_SECONDS = 0.0
+# Programmes that took less than this to compile, in seconds, are small.
+_SMALL = 0.2
 
 
-def enable_cache(folder: str | PathLike[str] | None = None) -> Path:
+def enable_cache(folder: str | PathLike[str] | None = None, *, small: bool = False) -> Path:
     """Keep what JAX compiles in a folder, so that later processes start at once.
 
     The command line does this by itself. On an accelerator programmes that call back to Python, as
@@ -21,6 +21,9 @@ def enable_cache(folder: str | PathLike[str] | None = None) -> Path:
     Args:
         folder: The folder, which is made if need be. By default the one that the environment
             variable PERMVI_CACHE names, else "compiled" in the user's cache folder for permvi.
+        small: Also keep small programmes, dozens of which are part of a fit and take a second or
+            two together. Commands do. It is meant for processes with few fits: some with
+            thousands of fits ended inside XLA, and such programmes are suspected.
 
     Returns:
         The folder.
@@ -33,7 +36,7 @@ def enable_cache(folder: str | PathLike[str] | None = None) -> Path:
 
     def configure() -> None:
         jax.config.update("jax_compilation_cache_dir", str(path))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if small else _SMALL)
 
     once_loaded(configure)
     return path

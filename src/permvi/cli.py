@@ -122,7 +122,7 @@ def _permvi(
     if is_wanted():
         # A command without a cache is slow, one that ends here is useless.
         with contextlib.suppress(OSError):
-            enable_cache()
+            enable_cache(small=True)
 
 
 for _command in _COMMANDS:

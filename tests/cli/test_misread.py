@@ -87,6 +87,16 @@ def test_lists_of_pairs_get_the_same_notes(run, write):
     assert "--kind costs if smaller is better" in run("match", "--pairs", path).stderr
 
 
+def test_whether_records_of_a_list_may_stay_unmatched_is_said(run, write):
+    rows = ["r1,A,2", "r1,B,1", "r2,A,-1.5"]
+    path = write("t.csv", "\n".join(["item,label,score", *rows]) + "\n")
+    assert "every item is taken to have a match in the list" in run("match", "--pairs", path).stderr
+    assert run("match", "--pairs", path, "--unmatched", "0").stderr == ""
+    # One more column makes it a linkage, in which records may have no match.
+    path = write("t.csv", "\n".join(["item,label,score,x", *(f"{row},1" for row in rows)]) + "\n")
+    assert "assumed: records may stay unmatched" in run("match", "--pairs", path).stdout
+
+
 def test_a_table_without_an_index_whose_numbers_repeat_is_refused(run, write):
     result = run("match", write("t.csv", "A,B,C\n0.5,2,0\n0.5,0,1\n"))
     assert result.exit_code == 2

@@ -243,6 +243,12 @@ def _from_pairs(
         model = match_inputs.model_of_pairs(table, files, unpaired, **numbers)
     match_inputs.check_conflicts(path, model, unpaired)
     notes = input_notes.of_table(table, given["kind"], given["temperature"], model.shape, unpaired)
+    if given["pairs"] and unpaired.unmatched is None:
+        notes.append(
+            f"{path}: every {'item' if model.shape[0] <= model.shape[1] else 'label'} is taken to "
+            "have a match in the list; use --unmatched 0 or, for linked records, --one-to-one if "
+            "it may have none."
+        )
     settings = {"input": str(path), "kind": kind, "temperature": temperature}
     return _Problem(model, settings, notes, table.values)
 

@@ -21,6 +21,10 @@ from permvi.linkage.solve import RULES
 from permvi.linkage.sources import arrow, open_source
 from permvi.linkage.summary import summarise
 
+_MAY_STAY_UNMATCHED = (
+    "records may stay unmatched, so that a pair without competitors keeps its own probability"
+)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Linkage:
@@ -183,7 +187,7 @@ def _match(
         if calibrate is not None:
             progress("calibrating", 0, 1)
             graph, fitted = calibrate_weights(graph, rule, calibrate, columns, spool, seed)
-        assumptions = (*columns.notes, *notes, *more)
+        assumptions = (*columns.notes, *notes, *more, _MAY_STAY_UNMATCHED)
         settings = (rule, seed, __version__, source.schema.to_string())
         fingerprint = graph.fingerprint(*settings)
         run.check_same_run(place, fingerprint)
