@@ -23,11 +23,11 @@ _FIRST_PER_ROW = 400
 _STEPS_PER_ROW = 30_000
 _FEWEST_STEPS = 36_000_000
 _MOST_STEPS = 500_000_000
-# Steps on tables that stay in the processor's cache, of at most so many pairs, are fast: they may
-# be more, for each row and at most.
-_CACHED_PAIRS = 200_000
+# Steps on tables that stay in the processor's cache, of at most so many pairs, are fast: there may
+# be more of them for each row, up to this many rows, and then ever fewer.
+_CACHED_PAIRS = 500_000
 _FAST_STEPS_PER_ROW = 240_000
-_MOST_FAST_STEPS = 72_000_000
+_FEW_ROWS = 1_000
 # Steps that estimate the evidence: at least, and for each row.
 _EVIDENCE_STEPS = 4_000_000
 _EVIDENCE_PER_ROW = 1_500
@@ -130,7 +130,9 @@ def sample(
 
 def _most_steps(n: int, num_pairs: int) -> int:
     """Return the most steps of all chains for n rows with so many pairs."""
-    fast = min(_FAST_STEPS_PER_ROW * n, _MOST_FAST_STEPS) if num_pairs <= _CACHED_PAIRS else 0
+    fast = 0
+    if num_pairs <= _CACHED_PAIRS:
+        fast = int(_FAST_STEPS_PER_ROW * n * min(1.0, _FEW_ROWS / n) ** 2)
     return min(max(_STEPS_PER_ROW * n, fast, _FEWEST_STEPS), _MOST_STEPS)
 
 
