@@ -1,7 +1,7 @@
 """The report of a linkage: what to expect of it, and the components worth a clerical look."""
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from permvi._files import check_target, write_text
 from permvi.report import page, sections
+from permvi.report.words import count
 
 if TYPE_CHECKING:
     from permvi.linkage import Linkage
@@ -37,16 +38,17 @@ def render(found: "Linkage") -> str:
     ]
     low, high = summary["expected_matches_interval"]
     lead = (
-        f"{summary['pairs']:,} candidate pairs in {summary['components']:,} components, linked "
+        f"{count(summary['pairs'], 'candidate pair')} in "
+        f"{count(summary['components'], 'component')}, linked "
         f"{escape(summary['rule'])}. About <strong>{summary['expected_matches']:,.0f}</strong> are "
         f"matches (95 %: {low:,} to {high:,})."
     )
     reasons = [
-        f"{count:,} components have the verdict {name!r}"
-        for name, count in summary["verdicts"].items()
-        if count
+        f"{count(num, 'component')} with the verdict {name!r}"
+        for name, num in summary["verdicts"].items()
+        if num
     ]
-    title = f"A linking of {summary['pairs']:,} pairs"
+    title = f"A linking of {count(summary['pairs'], 'pair')}"
     return page.render_plain(title, lead, sections.badge(summary["verdict"], reasons), body)
 
 
@@ -62,14 +64,13 @@ def _expected(found: "Linkage") -> str:
         f"{suggested['f1']:.3f}.</p>"
     )
     rows = [row for k, row in enumerate(_rows(found.folder / "thresholds.csv")) if k % _EVERY == 0]
-    return note + sections.table_of(
+    return note + _scrolled(
         ("threshold", "links", "precision", "recall", "F1"),
         [
             (row["threshold"], f"{int(row['num_links']):,}",
              *(_rounded(row[name]) for name in ("precision", "recall", "f1")))
             for row in rows
         ],
-        "numbers",
     )  # fmt: skip
 
 
@@ -126,7 +127,12 @@ def _pair_table(rows: list[dict[str, Any]]) -> str:
 
     head = [*map(escape, shown), "by itself", "linked", "best linking"]
     more = f"<p>{len(rows) - len(ordered)} more pairs.</p>" if len(rows) > len(ordered) else ""
-    return sections.table_of(head, [list(cells(row)) for row in ordered], "numbers") + more
+    return _scrolled(head, [list(cells(row)) for row in ordered]) + more
+
+
+def _scrolled(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of numbers that scrolls on narrow screens."""
+    return f'<div style="overflow-x:auto">{sections.table_of(head, rows, "numbers")}</div>'
 
 
 def _facts(found: "Linkage") -> str:
