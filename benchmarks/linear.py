@@ -198,7 +198,7 @@ def evidence(given: argparse.Namespace) -> Iterator[Row]:
     for seed in given.seeds or range(200):
         family, n = _SMALL[seed % len(_SMALL)], 12 + seed % 9
         if seed % 4 == 3:
-            family, n = ("banded-3", "banded-5")[seed // 4 % 2], 30 + 270 * (seed // 4) // 49
+            family, n = ("banded-3", "banded-5")[seed // 4 % 2], 30 + 270 * (seed // 4 % 50) // 49
         yield _measured_here("evidence", family, n, "linear", seed, max_size=0, max_states=0)
 
 

@@ -1,11 +1,11 @@
-"""Compiled Markov chains over orders: an item is taken out and put back at a drawn place."""
+"""Compiled Markov chains over orders.
+
+An item is taken out and put back at a drawn place; for Cayley's distance, two items are exchanged.
+"""
 
 import numpy as np
 
 from permvi._compiled import compiled
-
-# The range of log theta in slices, far beyond what ballots can tell from its ends.
-_LOWEST, _HIGHEST = np.log(1e-9), np.log(200.0)
 
 
 @compiled()
@@ -54,6 +54,101 @@ def insert(
 
 
 @compiled()
+def relative_ranks(ballots: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """(R, n) the rank in each ballot of the item at each place of an order (n,)."""
+    relative = np.empty_like(ballots)
+    for r in range(ballots.shape[0]):
+        for k in range(order.shape[0]):
+            relative[r, k] = ballots[r, order[k]]
+    return relative
+
+
+@compiled()
+def cayley_energy(relative: np.ndarray, counts: np.ndarray) -> float:
+    """The sum of Cayley's distances of ballots: items less cycles of the relative ranks (R, n)."""
+    num, n = relative.shape
+    seen = np.zeros(n, np.bool_)
+    energy = 0.0
+    for r in range(num):
+        seen[:] = False
+        cycles = 0
+        for k in range(n):
+            if not seen[k]:
+                cycles += 1
+                at = k
+                while not seen[at]:
+                    seen[at] = True
+                    at = relative[r, at]
+        energy += counts[r] * (n - cycles)
+    return energy
+
+
+@compiled()
+def exchange_cost(relative: np.ndarray, counts: np.ndarray, a: int, b: int) -> float:
+    """What exchanging the items at places a and b adds to Cayley's distances.
+
+    An exchange splits a cycle that has both places, and joins two cycles otherwise.
+    """
+    change = 0.0
+    for r in range(relative.shape[0]):
+        at = relative[r, a]
+        while at != a and at != b:
+            at = relative[r, at]
+        change += counts[r] if at == a else -counts[r]
+    return change
+
+
+@compiled()
+def swap_places(order: np.ndarray, relative: np.ndarray, a: int, b: int) -> None:
+    """Exchange the items at places a and b, in the order and in the relative ranks."""
+    order[a], order[b] = order[b], order[a]
+    for r in range(relative.shape[0]):
+        relative[r, a], relative[r, b] = relative[r, b], relative[r, a]
+
+
+@compiled()
+def try_exchange(
+    order: np.ndarray,
+    relative: np.ndarray,
+    counts: np.ndarray,
+    theta: float,
+    rng: np.random.Generator,
+) -> float:
+    """Exchange two random items by Metropolis' rule; return the change of Cayley's distances."""
+    n = order.shape[0]
+    a, b = int(rng.random() * n), int(rng.random() * (n - 1))
+    b += b >= a
+    change = exchange_cost(relative, counts, a, b)
+    if change > 0.0 and rng.random() >= np.exp(-theta * change):
+        return 0.0
+    swap_places(order, relative, a, b)
+    return change
+
+
+@compiled()
+def descend_exchanges(
+    ballots: np.ndarray, counts: np.ndarray, order: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return an order (n,) that no exchange of two items brings closer to ballots (R, n).
+
+    Pairs are tried in random order, so that ties are broken at random.
+    """
+    n = order.shape[0]
+    order = order.copy()
+    relative = relative_ranks(ballots, order)
+    improved = True
+    while improved:
+        improved = False
+        first = rng.permutation(n)
+        for a in first:
+            for b in rng.permutation(n):
+                if a < b and exchange_cost(relative, counts, a, b) < 0.0:
+                    swap_places(order, relative, a, b)
+                    improved = True
+    return order
+
+
+@compiled()
 def draw_index(
     log_weights: np.ndarray,
     theta: np.ndarray,
@@ -85,6 +180,8 @@ def draw_index(
 def run(
     pairs: np.ndarray,
     places: np.ndarray,
+    ballots: np.ndarray,
+    counts: np.ndarray,
     thetas: np.ndarray,
     log_weights: np.ndarray,
     order: np.ndarray,
@@ -98,10 +195,12 @@ def run(
     Args:
         pairs: (J, n, n) costs of pairs.
         places: (n, n) costs of places, part of the first energy.
+        ballots: (R, n) ballots for Cayley's distance, which is all of the first energy then.
+        counts: (R,) how often each was given.
         thetas: (J, T) grids of dispersions.
         log_weights: (J, T) their log weights, without the energies.
         order: (n,) items of the first order.
-        num_sweeps: Sweeps that count, each with n insertions.
+        num_sweeps: Sweeps that count, each with n insertions or exchanges.
         num_burn: Sweeps before these.
         thin: Sweeps between draws that are kept.
         rng: Generator.
@@ -124,6 +223,8 @@ def run(
     energy = np.zeros(num_thetas)
     costs = np.zeros((n, n))
     scaled = np.zeros((n, n))
+    relative = relative_ranks(ballots, order)
+    distance = cayley_energy(relative, counts)
     for sweep in range(num_burn + num_sweeps):
         for j in range(num_thetas):
             energy[j] = 0.0
@@ -132,6 +233,7 @@ def run(
                     energy[j] += pairs[j, order[a], order[b]]
         for a in range(n):
             energy[0] += places[order[a], a]
+        energy[0] += distance
         costs[:] = 0.0
         for j in range(num_thetas):
             theta[j] = thetas[j, draw_index(log_weights[j], thetas[j], energy[j], weights, rng)]
@@ -145,7 +247,10 @@ def run(
             kept_thetas[row] = theta
             kept_energies[row] = energy
         for _ in range(n):
-            insert(order, int(rng.random() * n), costs, scaled, scores, rng)
+            if len(ballots):
+                distance += try_exchange(order, relative, counts, theta[0], rng)
+            else:
+                insert(order, int(rng.random() * n), costs, scaled, scores, rng)
         if counted >= 0:
             for a in range(n):
                 at_place[order[a], a] += 1.0
@@ -158,6 +263,8 @@ def run(
 def mean_energies(
     pairs: np.ndarray,
     places: np.ndarray,
+    ballots: np.ndarray,
+    counts: np.ndarray,
     scales: np.ndarray,
     order: np.ndarray,
     num_sweeps: int,
@@ -165,10 +272,13 @@ def mean_energies(
 ) -> np.ndarray:
     """(S,) means of the cost of an order under exp(-scale cost), the order carried along.
 
-    The first fifth of the sweeps at each scale does not count.
+    The first fifth of the sweeps at each scale does not count. Cayley's distances to ``ballots``
+    are part of the cost.
     """
     n = order.shape[0]
     order = order.copy()
+    relative = relative_ranks(ballots, order)
+    distance = cayley_energy(relative, counts)
     scores = np.zeros(n)
     means = np.zeros(scales.shape[0])
     for s in range(scales.shape[0]):
@@ -176,163 +286,16 @@ def mean_energies(
         num_burn = num_sweeps // 5
         for sweep in range(num_sweeps + num_burn):
             for _ in range(n):
-                insert(order, int(rng.random() * n), costs, scaled, scores, rng)
+                if len(ballots):
+                    distance += try_exchange(order, relative, counts, scales[s], rng)
+                else:
+                    insert(order, int(rng.random() * n), costs, scaled, scores, rng)
             if sweep < num_burn:
                 continue
-            total = 0.0
+            total = distance
             for a in range(n):
                 total += places[order[a], a]
                 for b in range(a + 1, n):
                     total += pairs[order[a], order[b]]
             means[s] += total / num_sweeps
     return means
-
-
-@compiled()
-def move_groups(
-    levels: np.ndarray,
-    choices: np.ndarray,
-    counts: np.ndarray,
-    orders: np.ndarray,
-    thetas: np.ndarray,
-    shares: np.ndarray,
-    log_likelihoods: np.ndarray,
-    num_sweeps: int,
-    rng: np.random.Generator,
-) -> None:
-    """Move G groups of voters by Gibbs sampling.
-
-    A sweep draws the group of each voter, the shares of the groups, and the order and dispersion of
-    each group given its voters.
-
-    Args:
-        levels: (R, n) ballots, -1 for items that a ballot does not have.
-        choices: (R, n) how often sums of 1 to n terms are part of each ballot's normaliser.
-        counts: (R,) how often each ballot was given.
-        orders: (G, n) the items of each group's order, the best first; changed in place.
-        thetas: (G,) dispersions; changed in place.
-        shares: (G,) shares of the groups; changed in place.
-        log_likelihoods: (R, G) log probabilities of ballots in groups; changed in place.
-        num_sweeps: The number of sweeps.
-        rng: Generator.
-    """
-    num_ballots, n = levels.shape
-    num_groups = len(thetas)
-    voters = np.zeros((num_ballots, num_groups))
-    tables = np.zeros((num_groups, n, n))
-    weights, scores, nothing = np.zeros(num_groups), np.zeros(n), np.zeros((n, n))
-    for _ in range(num_sweeps):
-        voters[:] = 0.0
-        for r in range(num_ballots):
-            _draw_voters(voters[r], counts[r], shares, log_likelihoods[r], weights, rng)
-        total = 0.0
-        for g in range(num_groups):
-            shares[g] = rng.standard_gamma(1.0 + voters[:, g].sum())
-            total += shares[g]
-        shares /= total
-        tables[:] = 0.0
-        for r in range(num_ballots):
-            for i in range(n):
-                for j in range(n):
-                    if 0 <= levels[r, j] < levels[r, i]:
-                        for g in range(num_groups):
-                            tables[g, i, j] += voters[r, g]
-        for g in range(num_groups):
-            costs = thetas[g] * tables[g]
-            for _ in range(n):
-                insert(orders[g], int(rng.random() * n), costs, nothing, scores, rng)
-            energy = 0.0
-            for a in range(n):
-                for b in range(a + 1, n):
-                    energy += tables[g, orders[g, a], orders[g, b]]
-            sums = np.zeros(n)
-            for r in range(num_ballots):
-                if voters[r, g] > 0:
-                    sums += voters[r, g] * choices[r]
-            thetas[g] = np.exp(_slice_log_theta(np.log(thetas[g]), energy, sums, rng))
-        score_groups(levels, choices, orders, thetas, log_likelihoods)
-
-
-@compiled()
-def _draw_voters(
-    voters: np.ndarray,
-    count: float,
-    shares: np.ndarray,
-    log_likelihoods: np.ndarray,
-    weights: np.ndarray,
-    rng: np.random.Generator,
-) -> None:
-    """Draw the groups (G,) of all voters who gave one ballot; ``weights`` is room for G numbers."""
-    most = log_likelihoods.max()
-    total = 0.0
-    for g in range(len(weights)):
-        total += shares[g] * np.exp(log_likelihoods[g] - most)
-        weights[g] = total
-    for _ in range(int(count)):
-        place, g = rng.random() * total, 0
-        while g < len(weights) - 1 and place >= weights[g]:
-            g += 1
-        voters[g] += 1.0
-
-
-@compiled()
-def score_groups(
-    levels: np.ndarray,
-    choices: np.ndarray,
-    orders: np.ndarray,
-    thetas: np.ndarray,
-    log_likelihoods: np.ndarray,
-) -> None:
-    """Compute the log probabilities (R, G) of ballots in groups; see `move_groups`."""
-    num_ballots, n = levels.shape
-    for g in range(len(thetas)):
-        log_sums = _log_geometric(n, thetas[g])
-        for r in range(num_ballots):
-            reversed_pairs, log_sum = 0, 0.0
-            for a in range(n):
-                mine = levels[r, orders[g, a]]
-                for b in range(a + 1, n):
-                    if 0 <= levels[r, orders[g, b]] < mine:
-                        reversed_pairs += 1
-                log_sum += choices[r, a] * log_sums[a]
-            log_likelihoods[r, g] = -thetas[g] * reversed_pairs - log_sum
-
-
-@compiled()
-def _log_geometric(n: int, theta: float) -> np.ndarray:
-    """(n,) logs of 1 + exp(-theta) + ... with 1 to n terms."""
-    sums = np.zeros(n)
-    for k in range(n):
-        sums[k] = np.log(np.expm1(-(k + 1) * theta) / np.expm1(-theta))
-    return sums
-
-
-@compiled()
-def _log_density(u: float, energy: float, sums: np.ndarray) -> float:
-    """The log density of u = log theta: an exponential prior, an energy and normalisers."""
-    if not _LOWEST <= u <= _HIGHEST:
-        return -np.inf
-    theta = np.exp(u)
-    return u - theta * (1.0 + energy) - (sums * _log_geometric(len(sums), theta)).sum()
-
-
-@compiled()
-def _slice_log_theta(u: float, energy: float, sums: np.ndarray, rng: np.random.Generator) -> float:
-    """Draw log theta by slice sampling with steps out (Neal 2003)."""
-    height = _log_density(u, energy, sums) + np.log(rng.random())
-    # About the width of the posterior: a voter's pairs tell log theta to within one.
-    width = 2.0 / np.sqrt(1.0 + sums.sum())
-    low = u - width * rng.random()
-    high = low + width
-    while _log_density(low, energy, sums) > height:
-        low -= width
-    while _log_density(high, energy, sums) > height:
-        high += width
-    while True:
-        new = low + (high - low) * rng.random()
-        if _log_density(new, energy, sums) > height:
-            return new
-        if new < u:
-            low = new
-        else:
-            high = new

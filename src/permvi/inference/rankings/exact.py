@@ -103,13 +103,13 @@ class OrdersLaw(DrawsLaw):
 
 def is_affordable(family: Family) -> bool:
     """Return whether sums over all orders take seconds."""
-    by_subsets = family.distances is None and len(family.pairs) == 1
+    by_subsets = family.ballots is None and len(family.pairs) == 1
     return family.num_items <= (MAX_EXACT if by_subsets else MAX_LISTED)
 
 
 def solve(family: Family, seed: int) -> Solved:
     """Compute the posterior of one of the families, by subsets or order by order."""
-    if family.distances is None and len(family.pairs) == 1:
+    if family.ballots is None and len(family.pairs) == 1:
         return _by_subsets(family, seed)
     return _by_listing(family, seed)
 
@@ -143,7 +143,7 @@ class _Integral(NamedTuple):
 
 def log_evidence(family: Family) -> float:
     """Return the log evidence alone, which takes less time than all of `solve`."""
-    if family.distances is None and len(family.pairs) == 1:
+    if family.ballots is None and len(family.pairs) == 1:
         return _Integral.of(family).log_evidence
     return _by_listing(family, 0).log_evidence
 
@@ -183,10 +183,7 @@ def _by_listing(family: Family, seed: int) -> Solved:
 
     n = family.num_items
     ranks = list_ranks(n)
-    if family.distances is None:
-        energies = family.energies(ranks)
-    else:
-        energies = (family.distances @ family.counts)[:, None]
+    energies = family.energies(ranks)
     log_density = np.zeros(len(ranks))
     tables = []
     for j in range(energies.shape[1]):

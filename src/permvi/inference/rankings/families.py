@@ -8,16 +8,25 @@ orders are equally probable a priori, and :math:`\theta_j` has an exponential pr
 import dataclasses
 import itertools
 from collections.abc import Callable
+from functools import cached_property, lru_cache
 
 import numpy as np
+from scipy.interpolate import BarycentricInterpolator
 
 from permvi.models.rankings import Ballots
 from permvi.models.rankings.ballots import log_geometric
 
-# Sums over orders by subsets, which the normaliser of Spearman's distance needs.
+# Sums over orders by subsets.
 MAX_EXACT = 16
 # Orders are listed one by one for models that no programme over subsets covers.
 MAX_LISTED = 8
+# The normaliser of Spearman's distance needs sums over subsets at many dispersions.
+MAX_SPEARMAN = 22
+# It is interpolated in log theta, on intervals of this width with so many nodes.
+_PANEL, _PANEL_NODES = 2.0, 20
+# Below the first dispersion, relative to the prior's, Spearman's distance is as good as normal, and
+# above the second all random rankings are the centre.
+_SMALL_THETA, _LARGE_THETA = 1e-3, 20.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,9 +39,9 @@ class Family:
         places: (n, n) what :math:`E_0` counts for item i at place k.
         log_normaliser: (T,) dispersions -> (J, T) log normalisers of all ballots.
         rate: The rate of the exponential prior of each dispersion.
-        distances: (n!, R) distances of all orders, in lexicographic order of ranks, to each ballot,
-            for a distance that is no sum of costs; else None.
-        counts: (R,) how often each ballot was given.
+        ballots: (R, n) ranks of the items in each ballot, whose Cayley distances to the order
+            :math:`E_0` adds up; None if energies are sums of costs alone.
+        counts: (R,) how often each of these ballots was given.
     """
 
     name: str
@@ -40,7 +49,7 @@ class Family:
     places: np.ndarray
     log_normaliser: Callable[[np.ndarray], np.ndarray]
     rate: float = 1.0
-    distances: np.ndarray | None = None
+    ballots: np.ndarray | None = None
     counts: np.ndarray | None = None
 
     @property
@@ -53,7 +62,21 @@ class Family:
         before = ranks[:, :, None] < ranks[:, None, :]
         found = np.einsum("kab,jab->kj", before, self.pairs)
         found[:, 0] += np.take_along_axis(self.places[None], ranks[:, :, None], 2).sum(axis=(1, 2))
+        if self.ballots is not None:
+            found[:, 0] += _cayley_distances(ranks, self.ballots) @ self.counts
         return found
+
+    @property
+    def exchanged(self) -> tuple[np.ndarray, np.ndarray]:
+        """(R, n) ballots and (R,) counts for compiled chains, R = 0 if there are costs alone."""
+        if self.ballots is None or self.counts is None:
+            return np.zeros((0, self.num_items), np.int16), np.zeros(0)
+        return self.ballots, self.counts.astype(float)
+
+    @cached_property
+    def listed(self) -> np.ndarray:
+        """(n!, R) Cayley distances of all orders, in the order of `list_ranks`, to each ballot."""
+        return _cayley_distances(list_ranks(self.num_items), self.exchanged[0])
 
     def log_joint(self, log_thetas: np.ndarray) -> np.ndarray:
         """(T,) -> (J, T) log densities of log theta, less the part of the energies."""
@@ -118,37 +141,60 @@ def footrule(ballots: Ballots) -> Family:
 def spearman(ballots: Ballots) -> Family:
     """Spearman's distance: the sum of the squared differences of ranks."""
     n, total = _complete(ballots, "spearman")
-    if n > MAX_EXACT:
-        raise ValueError(f"spearman takes at most {MAX_EXACT} items, got {n}")
+    if n > MAX_SPEARMAN:
+        raise ValueError(f"spearman takes at most {MAX_SPEARMAN} items, got {n}")
+    return _by_places(
+        "spearman",
+        ballots,
+        lambda difference: difference**2,
+        lambda thetas: total * log_spearman(thetas, n),
+        n * (n * n - 1) / 6,
+    )
+
+
+def log_spearman(thetas: np.ndarray, n: int) -> np.ndarray:
+    r"""(T,) the log of :math:`\sum_\sigma \exp(-\theta \sum_i (\sigma_i - i)^2)` for n items.
+
+    The sum is the permanent of :math:`\exp(-\theta (i - j)^2)`, which takes :math:`2^n n` steps, so
+    that it is computed at Chebyshev nodes of log theta and interpolated. The distance has mean
+    :math:`n (n^2 - 1) / 6`, a symmetric law and variance mean :math:`^2 / (n - 1)` (Kendall 1948),
+    which is all that small dispersions see.
+    """
+    mean = n * (n * n - 1) / 6
+    relative = mean / _mean_kendall(n)
+    small = np.sum(np.log(np.arange(1, n + 1))) - thetas * mean
+    if n > 1:
+        small = small + 0.5 * (thetas * mean) ** 2 / (n - 1)
+    found = np.where(thetas * relative < _SMALL_THETA, small, 0.0)
+    inside = (thetas * relative >= _SMALL_THETA) & (thetas < _LARGE_THETA)
+    logs = np.log(thetas[inside] * relative / _SMALL_THETA)
+    values = np.zeros_like(logs)
+    panels = (logs // _PANEL).astype(int)
+    for panel in np.unique(panels).tolist():
+        here = panels == panel
+        values[here] = _spearman_panel(n, panel)(logs[here] - panel * _PANEL)
+    found[inside] = values
+    return found
+
+
+@lru_cache(maxsize=256)
+def _spearman_panel(n: int, panel: int) -> BarycentricInterpolator:
+    """The interpolant of `log_spearman` on an interval of log theta, from its lower end."""
     from permvi.inference.rankings import subset_kernels
 
-    places = np.subtract.outer(np.arange(n), np.arange(n)).astype(float) ** 2
-    pairs = np.zeros((n, n))
-    before, _, _ = subset_kernels.optima(pairs, places, 0.0)
-
-    def log_normaliser(thetas: np.ndarray) -> np.ndarray:
-        sums = [subset_kernels.partition(pairs, places, theta, before) for theta in thetas.tolist()]
-        return total * np.array(sums)
-
-    return _by_places(
-        "spearman", ballots, lambda difference: difference**2, log_normaliser, n * (n * n - 1) / 6
-    )
+    nodes = 0.5 * _PANEL * (1 - np.cos(np.pi * (np.arange(_PANEL_NODES) + 0.5) / _PANEL_NODES))
+    relative = n * (n * n - 1) / 6 / _mean_kendall(n)
+    thetas = _SMALL_THETA / relative * np.exp(panel * _PANEL + nodes)
+    squares = np.subtract.outer(np.arange(n), np.arange(n)).astype(float) ** 2
+    values = [np.log(subset_kernels.permanent(np.exp(-theta * squares))) for theta in thetas]
+    return BarycentricInterpolator(nodes, values)
 
 
 def cayley(ballots: Ballots) -> Family:
     """Cayley's distance: the least number of exchanges of any two items."""
-    n, total = _complete(ballots, "cayley")
-    if n > MAX_LISTED:
-        raise ValueError(f"cayley takes at most {MAX_LISTED} items, got {n}")
     from permvi.distributions._mallows import log_normalizer
 
-    ranks = list_ranks(n)
-    distances = np.zeros((len(ranks), len(ballots.levels)), np.int8)
-    for k, row in enumerate(ballots.levels):
-        # The permutation that takes the true ranks to those of the ballot.
-        relative = np.zeros_like(ranks)
-        np.put_along_axis(relative, ranks, np.broadcast_to(row, ranks.shape).astype(int), 1)
-        distances[:, k] = n - _num_cycles(relative)
+    n, total = _complete(ballots, "cayley")
     mean = n - (1 / np.arange(1, n + 1)).sum()
     return Family(
         "cayley",
@@ -156,7 +202,7 @@ def cayley(ballots: Ballots) -> Family:
         np.zeros((n, n)),
         lambda thetas: total * log_normalizer(thetas, n, "cayley", np)[None],
         mean / _mean_kendall(n),
-        distances,
+        ballots.levels.astype(np.int16),
         ballots.counts,
     )
 
@@ -210,6 +256,17 @@ def _complete(ballots: Ballots, name: str) -> tuple[int, float]:
     if not ballots.is_strict:
         raise ValueError(f"{name} takes complete rankings without ties, got others")
     return len(ballots.items), float(ballots.counts.sum())
+
+
+def _cayley_distances(ranks: np.ndarray, ballots: np.ndarray) -> np.ndarray:
+    """(num, n) ranks and (R, n) ballots -> (num, R) distances."""
+    distances = np.zeros((len(ranks), len(ballots)), np.int16)
+    for k, row in enumerate(ballots):
+        # The permutation that takes the true ranks to those of the ballot.
+        relative = np.zeros_like(ranks)
+        np.put_along_axis(relative, ranks, np.broadcast_to(row, ranks.shape).astype(ranks.dtype), 1)
+        distances[:, k] = ranks.shape[1] - _num_cycles(relative)
+    return distances
 
 
 def _num_cycles(perms: np.ndarray) -> np.ndarray:

@@ -125,7 +125,7 @@ class _Run:
     """A population of P particles on their way from the prior to the posterior."""
 
     def __init__(self, ballots: Ballots, num_groups: int, rng: np.random.Generator) -> None:
-        from permvi.inference.rankings import chain_kernels as kernels
+        from permvi.inference.rankings import group_kernels as kernels
 
         self._kernels, self._rng, n = kernels, rng, len(ballots.items)
         self._data = (

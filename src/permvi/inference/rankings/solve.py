@@ -74,8 +74,11 @@ class Answer:
         if self.worths is not None:
             return worths.modal_ranks(self.ballots, counts, self.worths)
         again = dataclasses.replace(self.ballots, counts=counts)
-        if self.name == "cayley":
-            energies = self.family.distances @ counts  # type: ignore[union-attr]
+        if self.family is not None and self.family.ballots is not None:
+            if self.family.num_items > families.MAX_LISTED:
+                mode = self.solved.mode
+                return chains.nearest_by_exchanges(self.family.ballots, counts, rng, mode)
+            energies = self.family.listed @ counts
             best = np.flatnonzero(energies == energies.min())
             return families.list_ranks(len(again.items))[rng.choice(best)]
         family = families.FAMILIES[self.name](again)
@@ -165,7 +168,7 @@ def log_evidence(name: str, ballots: Ballots, seed: int) -> tuple[float, float]:
 
 def _start(family: Family) -> np.ndarray:
     """(n,) ranks of the best order known: the Kemeny order for Kendall's distance."""
-    if family.places.any():
+    if family.places.any() or family.ballots is not None:
         return chains.best_known(family)
     return kemeny(family.pairs.sum(axis=0), max_seconds=10.0).ranks
 
