@@ -35,6 +35,7 @@ def rows(worst):
         ({"bias_by_row": 10 * ROWS + 0.01}, "do not trust", "by 0.21 on row 1"),
         ({"bias_by_row": rows(np.nan)}, "do not trust", "by 1.00 on row 2"),
         ({"missed_mass": 0.01, "ess_per_draw": 0.5}, "trust", "missed modes found 1 % of"),
+        ({"missed_mass": 1e-145, "ess_per_draw": 0.5}, "trust", "found less than 0.0001 % of"),
         ({"missed_mass": 0.06, "ess_per_draw": 0.5}, "check", "a search found 6 % of"),
         ({"missed_mass": 0.21, "ess_per_draw": 0.5}, "do not trust", "the fit misses modes"),
         ({"missed_mass": 0.0, "sampling_error_by_row": ROWS}, "trust", "missed modes found 0 % of"),

@@ -35,6 +35,8 @@ BIAS_DISTRUST = 0.1
 # Share of the posterior that a search found where the fit has no probability.
 MISSED_CHECK = 0.05
 MISSED_DISTRUST = 0.2
+# Shares below this are not worth a number.
+_TINY_SHARE = 1e-6
 # Expected total variation of an item's marginals due to sampling, mean over items.
 SAMPLING_CHECK = 0.03
 SAMPLING_DISTRUST = 0.1
@@ -241,9 +243,12 @@ def _values(by_row: ArrayLike) -> np.ndarray:
     return np.nan_to_num(np.asarray(by_row, dtype=np.float64), nan=1.0)
 
 
-def _percent(share: float) -> str:
-    # Two digits, but 100 rather than 1e+02.
-    return f"{float(f'{100 * share:.2g}'):g} %"
+def _percent(share: float, about: str = "") -> str:
+    """Write a share with two digits, after the word ``about``, or say that it is tiny."""
+    if 0.0 < share < _TINY_SHARE:
+        return f"less than {100 * _TINY_SHARE:g} %"
+    # 100 rather than 1e+02.
+    return f"{about}{float(f'{100 * share:.2g}'):g} %"
 
 
 def _worst_item(by_row: np.ndarray, row_labels: Sequence[str] | None) -> str:
@@ -285,7 +290,7 @@ def _judge_missed(share: float, advice: str) -> Judgement:
 
 def _judge_sampling(by_row: ArrayLike, ess_per_draw: float | None) -> Judgement:
     error = float(np.mean(_values(by_row)))
-    expected = f"about {_percent(error)} of an item's probability is on the wrong label"
+    expected = f"{_percent(error, 'about ')} of an item's probability is on the wrong label"
     if error > SAMPLING_CHECK:
         reason = f"expected sampling error: {expected}; take more draws or a richer family"
         return _against(error, SAMPLING_DISTRUST, reason)
