@@ -1,6 +1,7 @@
 """Atlases: their laws against SciPy's, EM against closed forms, and matchings by enumeration."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -152,11 +153,16 @@ def test_matchings_by_enumeration():
 def test_known_pairs_and_prior_scores():
     atlas = atlas_of()
     cells = MEANS[[1, 0]]
-    posterior = pv.fit(AtlasMatching(cells, atlas, known={0: "C"}, labels=(("u", "v"), None)))
+    # The cell lies where B is expected.
+    model = AtlasMatching(cells, atlas, known={0: "C"}, labels=(("u", "v"), None))
+    with pytest.warns(pv.FitWarning, match="does not fit the atlas"):
+        posterior = pv.fit(model)
     assert posterior.marginals[0, 2] == 1.0
     pulled = np.zeros((2, 3))
     pulled[1, 2] = 60.0
-    assert pv.fit(AtlasMatching(cells, atlas, prior_scores=pulled)).marginals[1, 2] > 0.99
+    with pytest.warns(pv.FitWarning, match="does not fit the atlas"):
+        posterior = pv.fit(AtlasMatching(cells, atlas, prior_scores=pulled))
+    assert posterior.marginals[1, 2] > 0.99
 
 
 def test_the_check_compares_with_animals_that_were_held_out():
@@ -177,7 +183,9 @@ def test_the_check_compares_with_animals_that_were_held_out():
     assert posterior.check(model).verdict == "does not fit"
     # An atlas that was given has its own laws to compare with.
     given = AtlasMatching(MEANS + 30.0, atlas_of(mistakes=1e-6, background=1e-9))
-    assert pv.fit(given).check(given).verdict == "does not fit"
+    with pytest.warns(pv.FitWarning, match="animals drawn from it"):
+        posterior = pv.fit(given)
+    assert posterior.check(given).verdict == "does not fit"
 
 
 def test_held_out_animals_are_rarely_called_misfits():
@@ -249,3 +257,33 @@ def test_nonsense_is_refused():
         AtlasMatching(np.zeros((5, 2)), atlas_of(), align="rigid")
     with pytest.raises(ValueError, match="background must be None with align"):
         AtlasMatching(np.zeros((5, 2)), atlas_of(), align="affine", background=1.0)
+
+
+def test_a_wrong_frame_is_not_trusted_without_training_animals():
+    rng = np.random.default_rng(5)
+    means = rng.normal(size=(30, 3)) * [20, 8, 8]
+    atlas = Atlas.from_moments(means, np.eye(3), features=("x", "y", "z"), p_present=0.9)
+    verdicts = {"right": [], "wrong": []}
+    for _ in range(10):
+        cells = atlas._draw(rng)
+        for name, given in (("right", cells), ("wrong", cells * [-1, 1, 1] + [4, 4, 0])):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", pv.FitWarning)
+                verdicts[name].append(pv.fit(AtlasMatching(given, atlas)).diagnostics.verdict)
+    assert "trust" not in verdicts["wrong"]
+    # Each is doubted by chance with probability .01.
+    assert verdicts["right"].count("trust") >= 9
+
+
+def test_drawn_animals_follow_the_atlas():
+    atlas = atlas_of(mistakes=0.2, background=2.0)
+    rng = np.random.default_rng(0)
+    drawn = [atlas._draw(rng) for _ in range(4_000)]
+    sizes = np.array([len(cells) for cells in drawn])
+    variance = (atlas.p_present * (1 - atlas.p_present)).sum() + 2.0
+    assert abs(sizes.mean() - atlas.p_present.sum() - 2.0) < 4 * np.sqrt(variance / len(sizes))
+    cells = np.concatenate(drawn)
+    total = atlas.p_present.sum() + 2.0
+    away = atlas.p_present.sum() * atlas.mistakes + 2.0
+    expected = (0.8 * atlas.p_present @ atlas.means + away * atlas.center) / total
+    assert (abs(cells.mean(axis=0) - expected) < 4 * cells.std(axis=0) / np.sqrt(len(cells))).all()

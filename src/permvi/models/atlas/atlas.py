@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Sequence
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ _FORMAT = "permvi atlas 1"
 _HALF = 0.5
 # Rounds in which the widths of the training animals and the moments are estimated in turn.
 _ROUNDS_OF_WIDTHS = 2
+# Animals drawn from an atlas that was not learnt.
+_NUM_DRAWN = 40
 _ARRAYS = ("means", "scales", "df", "p_present", "center", "spread", "held_out")
 
 
@@ -210,6 +213,29 @@ class Atlas:
     def log_odds(self) -> np.ndarray:
         """(m,) log odds that a label is seen."""
         return np.log(self.p_present / (1 - self.p_present))
+
+    @cached_property
+    def usual(self) -> np.ndarray:
+        """(num,) mean log densities of the cells of animals that fit the atlas.
+
+        They are `held_out`, or those of animals drawn from the atlas if it was not learnt.
+        """
+        if len(self.held_out):
+            return self.held_out
+        rng = np.random.default_rng(0)
+        drawn = [self._draw(rng) for _ in range(_NUM_DRAWN)]
+        return np.array([mean_best_density(self, cells) for cells in drawn if len(cells)])
+
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the cells (n, d) of an animal."""
+        u = rng.random((2, len(self.labels)))
+        seen, anywhere = u[0] < self.p_present, u[1] < self.mistakes
+        df = np.minimum(self.df, 1e9)
+        noise = rng.normal(size=self.shape) / np.sqrt(rng.chisquare(df) / df)[:, None]
+        cells = self.means + np.einsum("ikl,il->ik", np.linalg.cholesky(self.scales), noise)
+        others = np.count_nonzero(seen & anywhere) + rng.poisson(self.background)
+        wide = rng.multivariate_normal(self.center, self.spread, size=others)
+        return np.concatenate([cells[seen & ~anywhere], wide])
 
     def log_densities(self, cells: np.ndarray, widths: np.ndarray | None = None) -> np.ndarray:
         """Return (n, m) log densities of cells (n, d) under each label.

@@ -215,12 +215,13 @@ class AtlasMatching(_arguments.Constrained):
 
         The cells may lie in another frame than the atlas, or belong to another kind of animal.
         """
-        usual = self.atlas.held_out
+        usual = self.atlas.usual
         unknown = self.frames is not None and "frame" not in latents
         if len(usual) < _FEWEST_ANIMALS or unknown:
             return None
         place = self._places(latents, None)[0]
-        p, words = _compared(self._mean_density(place, mode, self._widths(latents)), usual)
+        value = self._mean_density(place, mode, self._widths(latents))
+        p, words = _compared(value, usual, learnt=len(self.atlas.held_out) > 0)
         advice = "no frame was found that fits" if self.align else "align= infers the frame"
         return f"the animal does not fit the atlas: {words}; {advice}" if p < _DOUBTFUL else None
 
@@ -257,7 +258,7 @@ def _constraint(mask: Any, table: tuple[int, int]) -> np.ndarray | float:
     return 0.0 if allowed is None else np.where(allowed, 0.0, -np.inf)
 
 
-def _compared(value: float, usual: np.ndarray) -> tuple[float, str]:
+def _compared(value: float, usual: np.ndarray, *, learnt: bool = True) -> tuple[float, str]:
     """Return the probability of a value as low among the usual ones, and it in words."""
     from scipy.stats import t
 
@@ -266,8 +267,9 @@ def _compared(value: float, usual: np.ndarray) -> tuple[float, str]:
     p = float(t.cdf((value - mean) / sd, num - 1)) if np.isfinite(value) else 1.0
     words = (
         f"the log density of a cell is {value:.3g} on average, where it was {mean:.3g} ± {sd:.2g} "
-        f"in {num} labelled animals that the atlas had to predict"
+        f"in {num} "
     )
+    words += "labelled animals that the atlas had to predict" if learnt else "animals drawn from it"
     return p, words
 
 
