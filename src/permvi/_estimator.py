@@ -15,10 +15,12 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin
 except ImportError:
     # Works without scikit-learn, but not inside its tools.
-    BaseEstimator = ClassifierMixin = object
+    _BASES: tuple[type, ...] = (object,)
+else:
+    _BASES = (ClassifierMixin, BaseEstimator)
 
 
-class MatchingClassifier(ClassifierMixin, BaseEstimator):
+class MatchingClassifier(*_BASES):  # type: ignore[misc]
     r"""A classifier that gives each class to at most one of the items it is shown together.
 
     `fit` learns a centre :math:`c_k` for each class k, the mean of its training points. The items
