@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Linkage: which records are the same person?
 #
-# Two lists of people have typing errors, and each has people whom the other lacks. Comparing records
-# field by field gives every pair a match weight, as Splink and similar tools do. These weights judge
-# each pair by itself. permvi makes them consistent: a record has at most one partner.
+# Two lists of people have typing errors, and each has people whom the other lacks. Comparing
+# records field by field gives every pair a match weight, as Splink and similar tools do. These
+# weights judge each pair by itself. permvi makes them consistent: a record has at most one
+# partner.
 
 # %%
 import string
@@ -16,8 +17,40 @@ from scipy.special import expit
 import permvi as pv
 
 rng = np.random.default_rng(2)
-FIRST = "Anna Anne Bert Carl Clara Dora Emil Fritz Greta Hanna Jan Jana Karl Lena Max Nora".split()
-LAST = "Adler Bauer Beck Braun Engel Fischer Graf Huber Keller Koch Lang Maier Mayer Roth".split()
+FIRST = [
+    "Anna",
+    "Anne",
+    "Bert",
+    "Carl",
+    "Clara",
+    "Dora",
+    "Emil",
+    "Fritz",
+    "Greta",
+    "Hanna",
+    "Jan",
+    "Jana",
+    "Karl",
+    "Lena",
+    "Max",
+    "Nora",
+]
+LAST = [
+    "Adler",
+    "Bauer",
+    "Beck",
+    "Braun",
+    "Engel",
+    "Fischer",
+    "Graf",
+    "Huber",
+    "Keller",
+    "Koch",
+    "Lang",
+    "Maier",
+    "Mayer",
+    "Roth",
+]
 TOWNS = ["Bonn", "Celle", "Jena", "Kiel"]
 
 
@@ -50,19 +83,21 @@ left.head(3)
 # %% [markdown]
 # ## Candidate pairs and their weights
 #
-# Pairs that share a last name or a birth year are candidates. The weight of a field that agrees is
-# log(m / u): m is the share of matches that agree, u the share of other pairs that do. Both are known
-# here; Splink and `examples/record_linkage.py` estimate them from the data.
+# Pairs that share a last name or a birth year are candidates. The weight of a field that agrees
+# is log(m / u): m is the share of matches that agree, u the share of other pairs that do. Both
+# are known here; Splink and `examples/record_linkage.py` estimate them from the data.
 #
 # Prior odds are added. In a one-to-one matching a pair competes with both of its records staying
-# alone: if four of five records have a partner among 500, these odds are .8 / (500 · .2 · .2). A pair
-# that is judged by itself competes with all other pairs instead: 400 matches among 250,000 pairs.
+# alone: if four of five records have a partner among 500, these odds are .8 / (500 · .2 · .2). A
+# pair that is judged by itself competes with all other pairs instead: 400 matches among 250,000
+# pairs.
 
 # %%
 a = left.reset_index(names="left_id").assign(one=1)
 pairs = pd.concat(
-    a.merge(right.reset_index(names="right_id"), on=field, suffixes=("_l", "_r"))
-    .assign(**{f"{field}_l": lambda t, f=field: t[f], f"{field}_r": lambda t, f=field: t[f]})
+    a.merge(right.reset_index(names="right_id"), on=field, suffixes=("_l", "_r")).assign(
+        **{f"{field}_l": lambda t, f=field: t[f], f"{field}_r": lambda t, f=field: t[f]}
+    )
     for field in ("last", "year")
 ).drop_duplicates(["left_id", "right_id"])
 M = {"first": 0.72, "last": 0.81, "year": 0.81, "town": 0.78}
@@ -91,8 +126,8 @@ linked.head(3)
 
 # %% [markdown]
 # `p_link` is the probability of a link that respects all other pairs. The picture shows where it
-# differs from the probability of the pair by itself: a pair without rivals gains, a pair that has a
-# stronger competitor loses.
+# differs from the probability of the pair by itself: a pair without rivals gains, a pair that
+# has a stronger competitor loses.
 
 # %%
 figure, ax = plt.subplots(figsize=(4.6, 4.2), layout="constrained")
@@ -107,8 +142,8 @@ plt.show()
 # %% [markdown]
 # ## A decision, and what to expect of it
 #
-# The summary has the expected precision and recall at every threshold, without knowing the truth.
-# Here we do know it.
+# The summary has the expected precision and recall at every threshold, without knowing the
+# truth. Here we do know it.
 
 # %%
 suggested = found.summary["suggested"]
@@ -133,6 +168,6 @@ review = pd.read_csv(found.folder / "review.csv")
 review.head()
 
 # %% [markdown]
-# Some answers are known? Then let them correct the weights: `match_pairs(..., calibrate=known)` fits
-# a temperature and an offset. For millions of pairs the same call reads Parquet files and runs on
-# several processes; see [Linking records](../linkage.md).
+# Some answers are known? Then let them correct the weights: `match_pairs(..., calibrate=known)`
+# fits a temperature and an offset. For millions of pairs the same call reads Parquet files and
+# runs on several processes; see [Linking records](../linkage.md).

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # A NumPyro model with a permutation in it
 #
-# Seven landmarks of a map are found again in a picture that is turned, shifted and blurred by unknown
-# amounts. To know who is who you need the turn, and to know the turn you need who is who. Write both
-# into one NumPyro model. `pv.PermutationGibbs` moves the permutation, NUTS the rest.
+# Seven landmarks of a map are found again in a picture that is turned, shifted and blurred by
+# unknown amounts. To know who is who you need the turn, and to know the turn you need who is
+# who. Write both into one NumPyro model. `pv.PermutationGibbs` moves the permutation, NUTS the
+# rest.
 
 # %%
 import jax
@@ -65,9 +66,9 @@ for name, site in kernel.summary(mcmc).items():
 # %% [markdown]
 # ## What the uncertainty is good for
 #
-# If you first settle who is who and then fit the turn, you pretend to know the matching. The joint
-# posterior does not. Compare the two answers about the angle: one fit with the most probable matching
-# held fixed, and the joint one.
+# If you first settle who is who and then fit the turn, you pretend to know the matching. The
+# joint posterior does not. Compare the two answers about the angle: one fit with the most
+# probable matching held fixed, and the joint one.
 
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Ranking: which coffee is best?
 #
-# Sixty guests taste six coffees and write down their order, some only their three favourites. Which
-# coffee is best, how sure is that, and do all guests have the same taste? The data are simulated:
-# most guests agree up to chance, and a third of them likes it the other way round.
+# Sixty guests taste six coffees and write down their order, some only their three favourites.
+# Which coffee is best, how sure is that, and do all guests have the same taste? The data are
+# simulated: most guests agree up to chance, and a third of them likes it the other way round.
 
 # %%
 import matplotlib.pyplot as plt
@@ -38,19 +38,22 @@ votes[:4]
 rankings = pv.models.Rankings(votes, unranked="below")
 found = pv.rank(rankings)
 for row in found.table():
-    print(f"{row.rank}. {row.item:10} rank {row.low} to {row.high}, first with p = {row.p_first:.2f}")
+    print(
+        f"{row.rank}. {row.item:10} rank {row.low} to {row.high}, first with p = {row.p_first:.2f}"
+    )
 
 # %% [markdown]
-# The model is Mallows': guests write down the true order with some exchanges of neighbours. Whether
-# guests behave like that is checked, by comparing the ballots with simulated ones.
+# The model is Mallows': guests write down the true order with some exchanges of neighbours.
+# Whether guests behave like that is checked, by comparing the ballots with simulated ones.
 
 # %%
 print(found.posterior.model_check)
 print(found.shown_as)
 
 # %% [markdown]
-# The check finds what we put in: distances to the common order vary too much. The probabilities above
-# are therefore those of a bootstrap over guests, not those of the model, which would be too sure.
+# The check finds what we put in: distances to the common order vary too much. The probabilities
+# above are therefore those of a bootstrap over guests, not those of the model, which would be
+# too sure.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
@@ -61,20 +64,23 @@ plt.show()
 # %% [markdown]
 # ## Groups of guests
 #
-# If there may be groups with a taste of their own, ask for them. The evidence tells how many there are.
+# If there may be groups with a taste of their own, ask for them. The evidence tells how many
+# there are.
 
 # %%
 parts = pv.rank(rankings, groups="auto")
 for one in parts.compared_groups:
     print(f"{one.num_groups} groups: log evidence {one.log_evidence:.1f} ± {one.se:.1f}")
 for k, (share, low, high) in enumerate(parts.groups.shares):
-    print(f"group {k + 1}: {share:.0%} ({low:.0%} to {high:.0%}):", " > ".join(parts.group_order(k)))
+    print(
+        f"group {k + 1}: {share:.0%} ({low:.0%} to {high:.0%}):", " > ".join(parts.group_order(k))
+    )
 
 # %% [markdown]
 # ## A decision
 #
-# You can buy two coffees. By the common order these are the first two. If you would rather please
-# both groups, take the first of each.
+# You can buy two coffees. By the common order these are the first two. If you would rather
+# please both groups, take the first of each.
 
 # %%
 common = [row.item for row in found.table()[:2]]

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Tracking: which particle is which?
 #
-# A film shows particles that diffuse. Detection misses some of them, finds some that are not there,
-# and where two come close nobody can tell who is who. permvi links the points of all frames together
-# and says how sure it is of every link. The data are simulated, so that the truth is known.
+# A film shows particles that diffuse. Detection misses some of them, finds some that are not
+# there, and where two come close nobody can tell who is who. permvi links the points of all
+# frames together and says how sure it is of every link. The data are simulated, so that the
+# truth is known.
 
 # %%
 import matplotlib.pyplot as plt
@@ -27,8 +28,8 @@ points.head()
 # %% [markdown]
 # ## All frames together
 #
-# Columns are found by name. How far particles move and how often they are missed is not given, so it
-# is inferred; `motion="walk"` says that they have no direction.
+# Columns are found by name. How far particles move and how often they are missed is not given,
+# so it is inferred; `motion="walk"` says that they have no direction.
 
 # %%
 found = pv.track(points[["frame", "x", "y"]], motion="walk", seed=0)
@@ -37,9 +38,9 @@ for name, (mean, sd) in found.summary().items():
     print(f"{name:8} {mean:.3f} ± {sd:.3f}")
 
 # %% [markdown]
-# The steps had a standard deviation of 0.7, 5 % of the particles were missed, and there were 0.3 false
-# points in a frame. Lines are links, drawn fainter the less sure they are; rings are points that are
-# likely false.
+# The steps had a standard deviation of 0.7, 5 % of the particles were missed, and there were 0.3
+# false points in a frame. Lines are links, drawn fainter the less sure they are; rings are
+# points that are likely false.
 
 # %%
 table = found.to_frame()
@@ -62,13 +63,15 @@ plt.show()
 
 # %%
 doubtful = table.iloc[list(found.doubtful())]
-doubtful[["frame", "id", "previous", "probability", "runner_up", "runner_up_probability"]].head().round(3)
+doubtful[
+    ["frame", "id", "previous", "probability", "runner_up", "runner_up_probability"]
+].head().round(3)
 
 # %% [markdown]
 # ## Is it right?
 #
-# Compare with the truth: a link is right if it joins two successive sightings of one particle. The
-# number of wrong links should be near the number that was expected.
+# Compare with the truth: a link is right if it joins two successive sightings of one particle.
+# The number of wrong links should be near the number that was expected.
 
 # %%
 truth = points["truth"].to_numpy()
@@ -85,13 +88,15 @@ print(f"{found.expected_switches:.1f} were expected to be")
 # %% [markdown]
 # ## A decision
 #
-# The diffusion coefficient needs no links to be certain, but a lineage does. Take only tracks all of
-# whose links hold with probability 0.9 or more, and say how many you left out.
+# The diffusion coefficient needs no links to be certain, but a lineage does. Take only tracks
+# all of whose links hold with probability 0.9 or more, and say how many you left out.
 
 # %%
 kept = [track for track in found.tracks if track.probability >= 0.9 and len(track.points) > 3]
 print(f"kept {len(kept)} of {len(found.tracks)} tracks, {sum(len(t.points) for t in kept)} points")
 weakest = min(found.tracks, key=lambda track: track.probability)
-begin, end = (found.scene.starts[frame] + row for frame, row in (weakest.points[0], weakest.points[-1]))
+begin, end = (
+    found.scene.starts[frame] + row for frame, row in (weakest.points[0], weakest.points[-1])
+)
 print(f"the weakest track has p = {weakest.probability:.2f}, but its first and last point", end=" ")
 print(f"are the same particle with p = {found.p_same(begin, end):.2f}")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from permvi._checks import one_of
 from permvi._files import STANDARD
 from permvi.inference import registry as methods
 
@@ -158,13 +159,20 @@ def check_ending(option: str, path: Path) -> None:
         raise ValueError(f"--{option} must end in {', '.join(endings)}, got {str(path)!r}.")
 
 
-def settings_of(given: Sequence[str] | None) -> dict[str, Any]:
-    """Parse settings NAME=VALUE; values are JSON (numbers, true, false, null, lists) or text."""
+def settings_of(
+    given: Sequence[str] | None, known: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Parse settings NAME=VALUE; values are JSON (numbers, true, false, null, lists) or text.
+
+    ``known`` are the names that there are, where this does not depend on the method.
+    """
     found: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (name.isidentifier() and equals and value):
             raise ValueError(f"--option must be NAME=VALUE, got {text!r}.")
+        if known is not None:
+            one_of("--option", name, known)
         if name in found:
             raise ValueError(f"--option must give {name} once, got it again.")
         try:

@@ -120,7 +120,7 @@ def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -
             f'</circle><text x="{x + 6:.1f}" y="{y + 3:.1f}" opacity="{1 if solid else 0.75}">'
             f"{escape(text)}</text>"
         )
-    return f"<div style='overflow-x:auto'>{''.join(parts)}</svg></div>"
+    return f"<div class='scrolled'>{''.join(parts)}</svg></div>"
 
 
 def _table(items: Sequence["Item"], level: float, known: np.ndarray) -> str:
@@ -139,4 +139,4 @@ def _table(items: Sequence["Item"], level: float, known: np.ndarray) -> str:
     ]
     header = ("Cell", "Name", "Probability", "Second name", "Probability", f"{100 * level:g}% set")
     note = f"<p class='note'>{escape(UNMATCHED.capitalize())} means a cell of no label.</p>"
-    return note + sections.table_of(header, rows, "cells")
+    return note + sections.scrolled(header, rows, "links")

@@ -132,7 +132,7 @@ def _pair_table(rows: list[dict[str, Any]]) -> str:
 
 def _scrolled(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table of numbers that scrolls on narrow screens."""
-    return f'<div style="overflow-x:auto">{sections.table_of(head, rows, "numbers")}</div>'
+    return sections.scrolled(head, rows, "numbers")
 
 
 def _facts(found: "Linkage") -> str:

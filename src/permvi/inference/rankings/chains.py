@@ -46,8 +46,11 @@ class Sampled(NamedTuple):
     effective: float
 
 
-def sample(family: Family, mode: np.ndarray, seed: int) -> Sampled:
-    """Run chains from the best order known, of ranks ``mode``, and from random orders."""
+def sample(family: Family, mode: np.ndarray, seed: int, num_sweeps: int | None = None) -> Sampled:
+    """Run chains from the best order known, of ranks ``mode``, and from random orders.
+
+    By default there are as many sweeps as a second or two allows.
+    """
     from permvi.inference.rankings import chain_kernels
 
     n = family.num_items
@@ -55,7 +58,7 @@ def sample(family: Family, mode: np.ndarray, seed: int) -> Sampled:
     best = np.argsort(mode)
     starts = [best if k % 2 == 0 else rng.permutation(n) for k in range(NUM_CHAINS)]
     grids, log_weights = _grids(family, best, seed)
-    sweeps = int(np.clip(_INSERTIONS // (n * NUM_CHAINS), *_SWEEPS))
+    sweeps = num_sweeps or int(np.clip(_INSERTIONS // (n * NUM_CHAINS), *_SWEEPS))
     thin = max(1, sweeps * NUM_CHAINS // _KEPT // NUM_CHAINS)
     runs = [
         chain_kernels.run(
