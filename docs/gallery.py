@@ -4,7 +4,10 @@
 that has made the picture. ``python docs/gallery.py FOLDER`` writes everything to a folder.
 """
 
+import contextlib
 import io
+import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,9 +17,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
 import permvi as pv
-from permvi import _figures
+from permvi import _figures, cli
 from permvi.posterior.tracks import TrackPosterior
 
 _FOLDER = "gallery"
@@ -114,11 +118,9 @@ def tracks() -> Figure:
 
 # --8<-- [start:elbo]
 def elbo() -> Axes:
-    """Draw how a variational fit by rounding settles."""
-    scores = 4 * np.random.default_rng(6).normal(size=(6, 6))
-    model = pv.models.LinearMatching(scores)
-    found = pv.fit(model, method="rounding", num_steps=300, num_restarts=3)
-    return pv.plots.elbo_trace(found)
+    """Draw how a variational fit of a row-by-row family settles."""
+    model = pv.models.LinearMatching(np.random.default_rng(6).normal(size=(6, 6)))
+    return pv.plots.elbo_trace(pv.fit(model, method="sequential"))
 
 
 # --8<-- [end:elbo]
@@ -135,6 +137,18 @@ def _match_report(path: Path) -> None:
     found.report(path, title="Twelve plants whose labels have faded")
 
 
+def _tutorial_report(path: Path) -> None:
+    """Follow the tutorial's last command with the tutorial's files."""
+    tutorial = (Path(__file__).parent / "tutorial.md").read_text(encoding="utf-8")
+    for file, content in re.findall(r'```csv title="(.*?)"\n(.*?)```', tutorial, re.DOTALL):
+        (path.parent / file).write_text(content, encoding="utf-8")
+    (command,) = re.findall(r"\$ permvi (match .* --report herd\.html) --top 1", tutorial)
+    with contextlib.chdir(path.parent):
+        done = CliRunner().invoke(cli.app, [*shlex.split(command), "--quiet"])
+    if done.exit_code:
+        raise RuntimeError(f"the tutorial's command failed: {done.output}")
+
+
 PICTURES: dict[str, Callable[[], Axes | Figure]] = {
     "points": points,
     "marginals": marginals,
@@ -147,6 +161,7 @@ PICTURES: dict[str, Callable[[], Axes | Figure]] = {
 }
 PAGES: dict[str, Callable[[Path], Any]] = {
     "match": _match_report,
+    "herd": _tutorial_report,
     "rank": lambda path: election().report(path),
     "track": lambda path: film().report(path, title="Fifteen particles in twenty frames"),
 }

@@ -17,40 +17,10 @@ from scipy.special import expit
 import permvi as pv
 
 rng = np.random.default_rng(2)
-FIRST = [
-    "Anna",
-    "Anne",
-    "Bert",
-    "Carl",
-    "Clara",
-    "Dora",
-    "Emil",
-    "Fritz",
-    "Greta",
-    "Hanna",
-    "Jan",
-    "Jana",
-    "Karl",
-    "Lena",
-    "Max",
-    "Nora",
-]
-LAST = [
-    "Adler",
-    "Bauer",
-    "Beck",
-    "Braun",
-    "Engel",
-    "Fischer",
-    "Graf",
-    "Huber",
-    "Keller",
-    "Koch",
-    "Lang",
-    "Maier",
-    "Mayer",
-    "Roth",
-]
+FIRST = ["Anna", "Anne", "Bert", "Carl", "Clara", "Dora", "Emil", "Fritz", "Greta", "Hanna"]
+FIRST += ["Jan", "Jana", "Karl", "Lena", "Max", "Nora"]
+LAST = ["Adler", "Bauer", "Beck", "Braun", "Engel", "Fischer", "Graf", "Huber", "Keller", "Koch"]
+LAST += ["Lang", "Maier", "Mayer", "Roth"]
 TOWNS = ["Bonn", "Celle", "Jena", "Kiel"]
 
 

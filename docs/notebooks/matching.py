@@ -19,20 +19,8 @@ import permvi as pv
 
 # %%
 CHANGE = 0.5
-NAMES = [
-    "ash",
-    "beech",
-    "birch",
-    "cedar",
-    "elder",
-    "elm",
-    "fir",
-    "larch",
-    "lime",
-    "maple",
-    "oak",
-    "yew",
-]
+NAMES = ["ash", "beech", "birch", "cedar", "elder", "elm", "fir", "larch", "lime", "maple"]
+NAMES += ["oak", "yew"]
 
 
 def simulate(seed: int) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
@@ -75,9 +63,8 @@ plt.show()
 
 # %%
 table = posterior.to_frame()
-table[["item", "best", "probability", "runner_up", "runner_up_probability", "credible_set"]].round(
-    3
-)
+columns = ["item", "best", "probability", "runner_up", "runner_up_probability"]
+table[[*columns, "credible_set"]].round(3)
 
 # %% [markdown]
 # ## One best answer is not enough

@@ -44,7 +44,7 @@ class MatchingClassifier(*_BASES):  # type: ignore[misc]
         centers_: (m, d) their centres.
         posterior_: The posterior of the last items that were predicted.
 
-    Example:
+    Examples:
         >>> from permvi import MatchingClassifier
         >>> model = MatchingClassifier(scale=1.0).fit([[0.0], [3.0]], ["Ada", "Bo"])
         >>> model.predict([[1.9], [1.0]]).tolist()

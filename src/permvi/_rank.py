@@ -249,7 +249,7 @@ def rank(
         settings: Further settings that the posterior keeps, as JSON values.
         progress: Called now and then as ``progress(what, done, total)``.
 
-    Example:
+    Examples:
         >>> found = rank([["Rome", "Paris", "Lima"], ["Rome", "Lima", "Paris"], ["Rome", "Paris"]])
         >>> [row.item for row in found.table()]
         ['Rome', 'Paris', 'Lima']

@@ -121,7 +121,7 @@ def track(
         ValueError: The points or an argument are not as described.
         TypeError: An argument has the wrong type.
 
-    Example:
+    Examples:
         >>> import permvi as pv
         >>> frames = [[[0.0], [5.0]], [[5.1], [0.2]], [[0.1], [5.3]]]
         >>> tracks = pv.track(frames, sd=0.3, births=0.1, deaths=0.05, missed=0.05, false=0.1)
