@@ -214,6 +214,51 @@ def test_options_of_methods(run, table):
     assert "--option must give max_size once" in run(*arguments, *twice).stderr
 
 
+@pytest.fixture
+def votes(write):
+    rows = ["1st,2nd,3rd", *["A,B,C"] * 5, *["B,A,C"] * 2, "C,A,B"]
+    return write("v.csv", "\n".join(rows) + "\n")
+
+
+def test_options_of_rankings(run, votes):
+    arguments = ["rank", votes, "--json"]
+    few = ["--method", "mcmc", "--option", "num_sweeps=400"]
+    found = json.loads(run(*arguments, *few).stdout)
+    assert found["settings"]["num_sweeps"] == 400
+    exact = json.loads(run(*arguments).stdout)
+    # A sweep gives at least a tenth of an independent draw: errors of up to 3 of .5 / sqrt(160).
+    for one, other in zip(found["items"], exact["items"], strict=True):
+        assert one["p_first"] == pytest.approx(other["p_first"], abs=0.12)
+    assert "num_sweeps must be left out" in run("rank", votes, "--option", "num_sweeps=400").stderr
+    worths = ["--model", "plackett_luce", "--option", "num_draws=4096"]
+    assert json.loads(run(*arguments, *worths).stdout)["settings"]["num_draws"] == 4096
+    robust = json.loads(run(*arguments, "--robust", "--option", "num_resamples=50").stdout)
+    assert robust["shown"].startswith("the share of 50 resamples")
+    refused = run("rank", votes, "--option", "num_sweep=3")
+    assert refused.exit_code == 2
+    assert "--option must be one of" in refused.stderr
+    assert "did you mean 'num_sweeps'?" in refused.stderr
+
+
+def test_options_of_tracks(run, write):
+    rng = np.random.default_rng(3)
+    rows = ["frame,x,y"]
+    for t in range(5):
+        rows += [f"{t},{x:.3f},{y:.3f}" for x, y in rng.uniform(0, 3, size=(4, 2))]
+    points = write("p.csv", "\n".join(rows))
+    given = ["--option", "num_moves=20000", "--option", "num_draws=25", "--motion", "walk"]
+    found = json.loads(run("track", points, *given, "--json").stdout)
+    assert found["settings"]["num_moves"] == 20_000
+    assert found["settings"]["num_draws"] == 25
+    # Chains that are far too short say so, and what to do, as a command.
+    short = ["--option", "num_moves=20", "--option", "num_draws=20", "--motion", "walk"]
+    found = json.loads(run("track", points, *short, "--json").stdout)
+    assert found["verdict"] != "trust"
+    assert "try more moves (--option num_moves=NUMBER)" in found["reasons"][0]
+    refused = run("track", points, "--option", "num_moves=2")
+    assert "num_moves must be an integer of at least 20, got 2" in refused.stderr
+
+
 def test_advice_is_a_command(run, table):
     shown = run("match", table, "--kind", "scores", "--method", "bethe").stdout
     assert "--method sequential or --method exact" in shown
