@@ -7,6 +7,8 @@
 # rest.
 
 # %%
+import warnings
+
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -17,6 +19,8 @@ from numpyro.infer import MCMC, NUTS
 
 import permvi as pv
 
+# NumPyro's progress bars, which are off below, ask for ipywidgets.
+warnings.filterwarnings("ignore", "IProgress not found")
 rng = np.random.default_rng(3)
 landmarks = jnp.asarray(rng.normal(size=(7, 2)))
 truth = rng.permutation(7)
