@@ -157,6 +157,10 @@ def test_notebooks_are_in_the_navigation_and_hold_no_outputs():
     listed = re.findall(r"notebooks/(\w+\.py)", (ROOT / "mkdocs.yml").read_text())
     assert sorted(listed) == [path.name for path in NOTEBOOKS]
     assert len(listed) == 5
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert "execute: true" in settings
+    # Kept outputs would be those of an earlier version of permvi.
+    assert "cache: false" in settings
     assert not list((DOCS / "notebooks").glob("*.ipynb"))
     for path in NOTEBOOKS:
         text = path.read_text(encoding="utf-8")
