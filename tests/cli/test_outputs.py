@@ -10,6 +10,7 @@ import shlex
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import permvi as pv
@@ -124,6 +125,58 @@ def test_a_file_is_what_its_ending_says_or_refused(run, table, tmp_path, option,
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.csv"]
+
+
+# Every command that writes files, and the fewest arguments; the files are never read.
+WRITING = {
+    "match": ["t.csv"],
+    "rank": ["t.csv"],
+    "track": ["t.csv"],
+    "identify": ["--atlas", "t.csv", "--cells", "t.csv"],
+    "report": ["fit.nc"],
+    "compare": ["a.nc", "b.nc"],
+}
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_every_command_refuses_other_endings_before_it_works(run, command):
+    params = typer.main.get_command(cli.app).commands[command].params
+    known = {option for param in params for option in param.opts}
+    for option, name in (
+        ("--report", "out.pdf"),
+        ("--csv", "out.html"),
+        ("--probabilities", "out.json"),
+        ("--json", "out.pdf"),
+        ("--plot", "out.csv"),
+        ("--save", "out.csv"),
+    ):
+        if option in known:
+            result = run(command, *WRITING[command], option, name)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert f"{option} must end in" in result.stderr
+    # What writes CSV can leave labels as they are, and what infers writes all probabilities.
+    assert "--raw-csv" in known
+    assert command == "compare" or "--probabilities" in known
+
+
+def test_labels_stay_inert_or_raw_in_every_command(run, write, tmp_path):
+    table = write("t.csv", "item,=A,B\n=x,2,-1\ny,0,1\n")
+    out, saved = tmp_path / "o.csv", tmp_path / "fit.nc"
+    run("match", table, "--save", saved, "-q")
+    points = "frame,id,x,y\n1,=a,0,0\n2,=b,0.1,0\n"
+    given = ["--sd", "1", "--births", "0.1", "--deaths", "0.1", "--missed", "0.1", "--false", "0.1"]
+    for arguments, name in (
+        (["match", table], "=x"),
+        (["rank", write("v.csv", "1st,2nd\n=x,B\n=x,B\n")], "=x"),
+        (["track", write("p.csv", points), *given], "=a"),
+        (["report", saved], "=x"),
+        (["compare", saved, saved], "=x"),
+    ):
+        assert run(*arguments, "--csv", out, "-q").exit_code == 0
+        assert f"'{name}" in out.read_text()
+        assert run(*arguments, "--csv", out, "--raw-csv", "-q").exit_code == 0
+        assert name in out.read_text()
+        assert f"'{name}" not in out.read_text()
 
 
 def test_json_goes_to_a_file(run, table, tmp_path):
@@ -326,6 +379,7 @@ def test_advice_names_commands_that_exist():
 @pytest.mark.parametrize("command", commands.EXAMPLES)
 def test_help_has_examples_and_no_types_of_flags(run, command):
     shown = run(command, "--help").stdout
+    assert max(map(len, shown.splitlines())) <= 80
     assert "<bool>" not in shown
     flat = " ".join(re.sub("[│╭╮╰╯─]", " ", shown).split())
     assert len(commands.EXAMPLES[command]) == 2
