@@ -82,14 +82,15 @@ Wide = Annotated[
         "--wide", help="--probabilities as a table: a row for each item, a column for each label."
     ),
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="NAME=VALUE",
-        help="A setting of the method, such as num_steps=5000; may be given several times.",
-    ),
-]
+
+
+def settings_option(example: str) -> Any:
+    """Return ``--option``, with settings that there are in its help."""
+    text = f"A setting of the method, such as {example}; may be given several times."
+    return typer.Option("--option", metavar="NAME=VALUE", help=text)
+
+
+Settings = Annotated[list[str] | None, settings_option("num_steps=5000")]
 All = Annotated[
     bool, typer.Option("--all", help="Print every row of long tables, not only 20 of them.")
 ]

@@ -66,7 +66,10 @@ def rank(
         ),
     ] = None,
     method: Annotated[str, typer.Option(help="auto, exact or mcmc, for Mallows models.")] = "auto",
-    option: options.Settings = None,
+    option: Annotated[
+        list[str] | None,
+        options.settings_option("num_sweeps=50000, num_draws, num_resamples or max_seconds"),
+    ] = None,
     seed: options.Seed = 0,
     level: Annotated[
         float, typer.Option(help="Probability of the credible intervals of ranks.")

@@ -79,7 +79,9 @@ def track(
         str | None,
         typer.Option(metavar="NAMES", help="The columns of coordinates, separated by commas."),
     ] = None,
-    option: options.Settings = None,
+    option: Annotated[
+        list[str] | None, options.settings_option("num_moves=5000000 or num_draws=1000")
+    ] = None,
     seed: options.Seed = 0,
     csv_file: Annotated[
         Path | None,
