@@ -72,9 +72,10 @@ lock: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/permvi bench --json out/bench.json
 
+# Executes the notebooks and draws the gallery. MkDocs counts no warnings with --quiet.
 docs: $(DOCS_STAMP)
 	$(BIN)/pytest -q tests/test_docs.py -k public_name
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

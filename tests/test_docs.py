@@ -1,10 +1,14 @@
 """The documentation: its code runs, its commands print what it shows, no public name is missing."""
 
 import importlib
+import importlib.util
 import inspect
+import os
 import pkgutil
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +21,7 @@ from tests.cli.test_match_page import BLOCK, stripped
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-REFERENCE = [DOCS / "reference.md", DOCS / "engines.md"]
+REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 
 
 def blocks(page, *languages):
@@ -71,10 +75,11 @@ def resolve(path):
         return getattr(importlib.import_module(home), name)
 
 
+TUTORIAL = "docs/tutorial.md"
 PAGES = ["README.md"] + [
     str(page.relative_to(ROOT))
     for page in sorted(DOCS.rglob("*.md"))
-    if "```python" in page.read_text()
+    if "```python" in page.read_text() and page != ROOT / TUTORIAL
 ]
 # Full fits by every kind of method, and three compilations of NumPyro's inference.
 SLOW = ["docs/methods.md", "docs/numpyro.md"]
@@ -119,6 +124,84 @@ def test_the_commands_print_what_is_shown(page, tmp_path, monkeypatch):
             assert stripped(result.output) == stripped(content[command.end() :])
             shown += 1
     assert shown >= 1
+
+
+def test_the_tutorial_tells_one_story(tmp_path, monkeypatch, capsys):
+    """All files, commands and code in their order; later parts need what earlier ones wrote."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / TUTORIAL).read_text(encoding="utf-8")
+    printed, seen = None, []
+    for kind, title, content in BLOCK.findall(text):
+        seen.append(kind)
+        if kind == "csv":
+            Path(title).write_text(content, encoding="utf-8")
+        elif kind == "console":
+            command = re.match(r"\$ permvi (.*)\n", content)
+            result = CliRunner().invoke(cli.app, shlex.split(command[1]))
+            assert result.exit_code == 0
+            assert stripped(result.output) == stripped(content[command.end() :])
+        elif kind == "python":
+            capsys.readouterr()
+            exec(compile(content, TUTORIAL, "exec"), {})
+            printed = capsys.readouterr().out
+        else:
+            assert stripped(printed) == stripped(content)
+    assert [seen.count(kind) for kind in ("csv", "console", "python", "text")] == [3, 5, 1, 1]
+    assert Path("herd.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.py"))
+
+
+def test_notebooks_are_in_the_navigation_and_hold_no_outputs():
+    listed = re.findall(r"notebooks/(\w+\.py)", (ROOT / "mkdocs.yml").read_text())
+    assert sorted(listed) == [path.name for path in NOTEBOOKS]
+    assert len(listed) == 5
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert "execute: true" in settings
+    # Kept outputs would be those of an earlier version of permvi.
+    assert "cache: false" in settings
+    assert not list((DOCS / "notebooks").glob("*.ipynb"))
+    for path in NOTEBOOKS:
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith("# %% [markdown]\n# # ")
+        assert "shared/" not in text
+        # Links lead to pages, and a cell of text follows each heading.
+        for target in re.findall(r"\]\((\.\./[\w/.]+)\)", text):
+            assert (path.parent / target).is_file(), target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_run(path, tmp_path):
+    """`make docs` executes them as notebooks; here they are plain scripts."""
+    subprocess.run(
+        [sys.executable, path], cwd=tmp_path, env={**os.environ, "MPLBACKEND": "agg"}, check=True
+    )
+
+
+def test_the_gallery_shows_what_is_drawn_at_the_build():
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
+    gallery = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gallery)
+    assert set(re.findall(r"gallery/(\w+)\.png", text)) == set(gallery.PICTURES)
+    linked = text + (ROOT / TUTORIAL).read_text(encoding="utf-8")
+    assert set(re.findall(r"gallery/(\w+)\.html", linked)) == set(gallery.PAGES)
+    source = (DOCS / "gallery.py").read_text(encoding="utf-8")
+    for mark in re.findall(r"gallery\.py:(\w+)", text):
+        assert f"[start:{mark}]" in source
+        assert f"[end:{mark}]" in source
+    # One picture, without the others: no file of it is kept.
+    assert gallery._png(gallery.marginals()).startswith(b"\x89PNG")
+    assert not (DOCS / "gallery").exists()
+
+
+def test_warnings_of_the_documentation_are_errors():
+    """MkDocs counts no warnings with --quiet, and then --strict means nothing."""
+    (line,) = re.findall(r"mkdocs build.*", (ROOT / "Makefile").read_text())
+    assert "--strict" in line
+    assert "-q" not in line
 
 
 def test_every_public_name_is_in_the_reference_and_has_a_docstring():

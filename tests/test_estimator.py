@@ -1,6 +1,8 @@
 """The estimator for scikit-learn against brute force, and inside scikit-learn's tools."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -47,6 +49,17 @@ def test_items_without_a_class():
     assert model.predict_proba([[1.9], [1.0], [9.0]])[2].sum() < 0.01
     picky = MatchingClassifier(scale=1.0, unmatched=-4.0).fit([[0.0], [3.0]], ["Ada", "Bo"])
     assert picky.predict([[30.0]]).tolist() == [None]
+
+
+def test_without_scikit_learn():
+    # A new process: modules that were imported with it would keep it.
+    code = (
+        "import sys; sys.modules['sklearn'] = None; import permvi as pv; "
+        "m = pv.MatchingClassifier(scale=1.0).fit([[0.0], [3.0]], ['Ada', 'Bo']); "
+        "print(m.predict([[1.9], [1.0]]).tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['Bo', 'Ada']\n"
 
 
 def test_inside_scikit_learn(rng):

@@ -8,9 +8,9 @@ import codecs
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ _SEPARATORS = ("\t", ";", ",")
 # The number of lines that have to agree on a separator.
 _SAMPLE = 4
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+# How spreadsheets recognise a formula, after white space; the last four are full-width.
+_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 NO_WORDS: Mapping[str, float] = {}
 
@@ -209,6 +212,26 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def inert(cell: Any) -> Any:
+    """Return a cell that a spreadsheet shows and does not run; numbers are harmless."""
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA_SIGNS):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def csv_text(header: Sequence[Any], rows: Iterable[Sequence[Any]], separator: str = ",") -> str:
+    """Return a table as the text of a CSV file."""
+    file = io.StringIO()
+    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 class Numbers:

@@ -15,10 +15,12 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin
 except ImportError:
     # Works without scikit-learn, but not inside its tools.
-    BaseEstimator = ClassifierMixin = object
+    _BASES: tuple[type, ...] = (object,)
+else:
+    _BASES = (ClassifierMixin, BaseEstimator)
 
 
-class MatchingClassifier(ClassifierMixin, BaseEstimator):
+class MatchingClassifier(*_BASES):  # type: ignore[misc]
     r"""A classifier that gives each class to at most one of the items it is shown together.
 
     `fit` learns a centre :math:`c_k` for each class k, the mean of its training points. The items
@@ -42,7 +44,7 @@ class MatchingClassifier(ClassifierMixin, BaseEstimator):
         centers_: (m, d) their centres.
         posterior_: The posterior of the last items that were predicted.
 
-    Example:
+    Examples:
         >>> from permvi import MatchingClassifier
         >>> model = MatchingClassifier(scale=1.0).fit([[0.0], [3.0]], ["Ada", "Bo"])
         >>> model.predict([[1.9], [1.0]]).tolist()

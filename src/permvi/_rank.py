@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AUTO = "auto"
+# The fewest sweeps, draws and resamples.
+_LEAST = 20
 
 
 class Compared(NamedTuple):
@@ -119,8 +121,13 @@ class Ranking:
         """(n, n) the probability that item i is better than item j."""
         if self.bootstrap is None:
             return self.answer.solved.before
-        draws = self.bootstrap.law.draws  # type: ignore[attr-defined]
+        draws = self._resampled
         return np.stack([(draws[:, [i]] < draws).mean(axis=0) for i in range(draws.shape[1])])
+
+    @property
+    def _resampled(self) -> np.ndarray:
+        """(num, n) the ranks of all resamples of a bootstrap."""
+        return self.shown.law.draws  # type: ignore[attr-defined]
 
     @property
     def p_order(self) -> float:
@@ -137,7 +144,7 @@ class Ranking:
         check = self.posterior.model_check
         if check is not None and check.verdict == "does not fit":
             why = ", since the model does not fit"
-        return f"the share of {checks.NUM_RESAMPLES} resamples of the rankings{why}"
+        return f"the share of {len(self._resampled)} resamples of the rankings{why}"
 
     @property
     def kemeny_in_words(self) -> str:
@@ -211,6 +218,10 @@ def rank(
     groups: int | str | None = None,
     method: str = "auto",
     seed: int = 0,
+    num_sweeps: int | None = None,
+    num_draws: int | None = None,
+    num_resamples: int = checks.NUM_RESAMPLES,
+    max_seconds: float = 60.0,
     settings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Ranking:
@@ -230,10 +241,15 @@ def rank(
             voters is inferred all the same.
         method: "exact" or "mcmc" for Mallows models; by default exact where that takes seconds.
         seed: The same seed gives the same answer.
+        num_sweeps: Sweeps of each chain over all items, if a Mallows model is sampled; by default
+            what takes some seconds.
+        num_draws: Draws of worths, for "plackett_luce" and "davidson".
+        num_resamples: Resamples of the bootstrap.
+        max_seconds: The longest time for the proof of each part of the Kemeny order.
         settings: Further settings that the posterior keeps, as JSON values.
         progress: Called now and then as ``progress(what, done, total)``.
 
-    Example:
+    Examples:
         >>> found = rank([["Rome", "Paris", "Lima"], ["Rome", "Lima", "Paris"], ["Rome", "Paris"]])
         >>> [row.item for row in found.table()]
         ['Rome', 'Paris', 'Lima']
@@ -242,6 +258,12 @@ def rank(
     _checks.one_of("method", method, ("auto", "exact", "mcmc"))
     if groups is not None and groups != AUTO:
         _checks.whole("groups", groups, 1)
+    sizes = {"num_sweeps": num_sweeps, "num_draws": num_draws}
+    for what, value in sizes.items():
+        if value is not None:
+            _checks.whole(what, value, _LEAST)
+    _checks.whole("num_resamples", num_resamples, _LEAST)
+    _checks.positive_number("max_seconds", max_seconds)
     show = progress or silent
     data = _as_rankings(rankings)
     compared: list[Compared] = []
@@ -250,14 +272,15 @@ def rank(
         compared = compare(data, seed, show)
         name = compared[0].name
     show("computing", 0, 1)
-    answer = solve.answer(name, data.ballots, seed, method)
+    answer = solve.answer(name, data.ballots, seed, method, **sizes)
     if not compared:
         compared = [Compared(name, answer.solved.log_evidence, answer.evidence_se)]
+    given = {what: value for what, value in sizes.items() if value is not None}
     posterior = answer.posterior(
         labels=data.labels,
         seed=seed,
         fingerprint=fingerprint(data),
-        settings={"model": name, "requested": method, **(settings or {})},
+        settings={"model": name, "requested": method, **given, **(settings or {})},
     )
     show("checking", 0, 1)
     found = checks.check(answer, seed)
@@ -267,9 +290,12 @@ def rank(
     if wanted:
         show("resampling", 0, 1)
         resampled = dataclasses.replace(
-            checks.bootstrap(answer, seed), labels=data.labels, model_check=found, seed=seed
+            checks.bootstrap(answer, seed, num_resamples),
+            labels=data.labels,
+            model_check=found,
+            seed=seed,
         )
-    best = kemeny(data.against)
+    best = kemeny(data.against, max_seconds=max_seconds)
     parts, tried = _groups(data, groups, seed, show)
     return Ranking(data, name, posterior, resampled, best, tuple(compared), answer, parts, tried)
 

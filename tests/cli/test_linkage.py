@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -45,6 +46,27 @@ def test_the_report_shows_the_pairs_to_look_at(run, write, tmp_path):
     assert "Component 0: 4 records, 3 pairs" in page
     assert "&lt;b&gt;Bonn" in page
     assert "<b>" not in page
+
+    # The head says where the numbers come from.
+    assert "pairs.csv</bdi>" in page
+    assert "<code>permvi match --pairs" in page
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_all_pairs_with_their_probabilities(run, write, tmp_path, ending):
+    path, out = write("pairs.csv", SPLINK.replace("Kiel", "=1+1")), tmp_path / f"p.{ending}"
+    done = run("match", "--pairs", path, "--probabilities", out, "--quiet")
+    assert (done.exit_code, done.output) == (0, "")
+    found = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
+    odds = [8.0, 0.25, 4.0]
+    total = 1 + sum(odds) + odds[1] * odds[2]
+    expected = [8 / total, (0.25 + 1) / total, (4 + 1) / total]
+    assert found["p_link"].tolist() == pytest.approx(expected)
+    # A spreadsheet must not run what a file holds; Parquet is not read by one.
+    assert found["town"][1] == ("'=1+1" if ending == "csv" else "=1+1")
+    if ending == "csv":
+        run("match", "--pairs", path, "--probabilities", out, "--raw-csv", "--quiet")
+        assert pd.read_csv(out)["town"][1] == "=1+1"
 
 
 def test_small_lists_are_shown_as_before(run, write):

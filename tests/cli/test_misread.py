@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 
 # The name of the file, its content, options, and what the note says.
@@ -78,6 +80,30 @@ def test_a_table_that_looks_like_something_else(run, write, case):
 def test_a_table_that_looks_as_it_should(run, write, content, options):
     result = run("match", write("t.csv", content), *options)
     assert (result.exit_code, result.stderr) == (0, "")
+
+
+def distances(seed, *, sign, shift):
+    """Fifteen items near their labels, as text; a negative sign makes scores of distances."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(15, 5))
+    items = centers[rng.permutation(15)] + 0.2 * rng.normal(size=(15, 5))
+    far = np.linalg.norm(items[:, None] - centers, axis=2)
+    labels = [f"L{k}" for k in range(15)]
+    return pd.DataFrame(sign * far + shift, [f"r{k}" for k in range(15)], labels).to_csv()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_which_way_round_a_larger_table_is(run, write, seed):
+    # Scores of matches that happen to be positive need no note, costs do, whatever their sign.
+    assert run("match", write("t.csv", distances(seed, sign=-1, shift=20))).stderr == ""
+    shifted = run("match", write("t.csv", distances(seed, sign=1, shift=-3))).stderr
+    for told in (run("match", write("t.csv", distances(seed, sign=1, shift=0))).stderr, shifted):
+        assert "the smallest numbers of the items belong to different labels" in told
+        assert "--kind costs if smaller is better" in told
+    # Numbers that point nowhere could be either.
+    noise = np.random.default_rng(seed).gamma(2.0, size=(15, 15))
+    frame = pd.DataFrame(noise, [f"r{k}" for k in range(15)], [f"L{k}" for k in range(15)])
+    assert "no number is negative" in run("match", write("t.csv", frame.to_csv())).stderr
 
 
 def test_lists_of_pairs_get_the_same_notes(run, write):

@@ -10,6 +10,7 @@ import shlex
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import permvi as pv
@@ -126,6 +127,58 @@ def test_a_file_is_what_its_ending_says_or_refused(run, table, tmp_path, option,
     assert sorted(p.name for p in tmp_path.iterdir()) == ["t.csv"]
 
 
+# Every command that writes files, and the fewest arguments; the files are never read.
+WRITING = {
+    "match": ["t.csv"],
+    "rank": ["t.csv"],
+    "track": ["t.csv"],
+    "identify": ["--atlas", "t.csv", "--cells", "t.csv"],
+    "report": ["fit.nc"],
+    "compare": ["a.nc", "b.nc"],
+}
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_every_command_refuses_other_endings_before_it_works(run, command):
+    params = typer.main.get_command(cli.app).commands[command].params
+    known = {option for param in params for option in param.opts}
+    for option, name in (
+        ("--report", "out.pdf"),
+        ("--csv", "out.html"),
+        ("--probabilities", "out.json"),
+        ("--json", "out.pdf"),
+        ("--plot", "out.csv"),
+        ("--save", "out.csv"),
+    ):
+        if option in known:
+            result = run(command, *WRITING[command], option, name)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert f"{option} must end in" in result.stderr
+    # What writes CSV can leave labels as they are, and what infers writes all probabilities.
+    assert "--raw-csv" in known
+    assert command == "compare" or "--probabilities" in known
+
+
+def test_labels_stay_inert_or_raw_in_every_command(run, write, tmp_path):
+    table = write("t.csv", "item,=A,B\n=x,2,-1\ny,0,1\n")
+    out, saved = tmp_path / "o.csv", tmp_path / "fit.nc"
+    run("match", table, "--save", saved, "-q")
+    points = "frame,id,x,y\n1,=a,0,0\n2,=b,0.1,0\n"
+    given = ["--sd", "1", "--births", "0.1", "--deaths", "0.1", "--missed", "0.1", "--false", "0.1"]
+    for arguments, name in (
+        (["match", table], "=x"),
+        (["rank", write("v.csv", "1st,2nd\n=x,B\n=x,B\n")], "=x"),
+        (["track", write("p.csv", points), *given], "=a"),
+        (["report", saved], "=x"),
+        (["compare", saved, saved], "=x"),
+    ):
+        assert run(*arguments, "--csv", out, "-q").exit_code == 0
+        assert f"'{name}" in out.read_text()
+        assert run(*arguments, "--csv", out, "--raw-csv", "-q").exit_code == 0
+        assert name in out.read_text()
+        assert f"'{name}" not in out.read_text()
+
+
 def test_json_goes_to_a_file(run, table, tmp_path):
     path = tmp_path / "o.json"
     printed = json.loads(run("match", table, "--json", "--quiet").stdout)
@@ -214,6 +267,51 @@ def test_options_of_methods(run, table):
     assert "--option must give max_size once" in run(*arguments, *twice).stderr
 
 
+@pytest.fixture
+def votes(write):
+    rows = ["1st,2nd,3rd", *["A,B,C"] * 5, *["B,A,C"] * 2, "C,A,B"]
+    return write("v.csv", "\n".join(rows) + "\n")
+
+
+def test_options_of_rankings(run, votes):
+    arguments = ["rank", votes, "--json"]
+    few = ["--method", "mcmc", "--option", "num_sweeps=400"]
+    found = json.loads(run(*arguments, *few).stdout)
+    assert found["settings"]["num_sweeps"] == 400
+    exact = json.loads(run(*arguments).stdout)
+    # A sweep gives at least a tenth of an independent draw: errors of up to 3 of .5 / sqrt(160).
+    for one, other in zip(found["items"], exact["items"], strict=True):
+        assert one["p_first"] == pytest.approx(other["p_first"], abs=0.12)
+    assert "num_sweeps must be left out" in run("rank", votes, "--option", "num_sweeps=400").stderr
+    worths = ["--model", "plackett_luce", "--option", "num_draws=4096"]
+    assert json.loads(run(*arguments, *worths).stdout)["settings"]["num_draws"] == 4096
+    robust = json.loads(run(*arguments, "--robust", "--option", "num_resamples=50").stdout)
+    assert robust["shown"].startswith("the share of 50 resamples")
+    refused = run("rank", votes, "--option", "num_sweep=3")
+    assert refused.exit_code == 2
+    assert "--option must be one of" in refused.stderr
+    assert "did you mean 'num_sweeps'?" in refused.stderr
+
+
+def test_options_of_tracks(run, write):
+    rng = np.random.default_rng(3)
+    rows = ["frame,x,y"]
+    for t in range(5):
+        rows += [f"{t},{x:.3f},{y:.3f}" for x, y in rng.uniform(0, 3, size=(4, 2))]
+    points = write("p.csv", "\n".join(rows))
+    given = ["--option", "num_moves=20000", "--option", "num_draws=25", "--motion", "walk"]
+    found = json.loads(run("track", points, *given, "--json").stdout)
+    assert found["settings"]["num_moves"] == 20_000
+    assert found["settings"]["num_draws"] == 25
+    # Chains that are far too short say so, and what to do, as a command.
+    short = ["--option", "num_moves=20", "--option", "num_draws=20", "--motion", "walk"]
+    found = json.loads(run("track", points, *short, "--json").stdout)
+    assert found["verdict"] != "trust"
+    assert "try more moves (--option num_moves=NUMBER)" in found["reasons"][0]
+    refused = run("track", points, "--option", "num_moves=2")
+    assert "num_moves must be an integer of at least 20, got 2" in refused.stderr
+
+
 def test_advice_is_a_command(run, table):
     shown = run("match", table, "--kind", "scores", "--method", "bethe").stdout
     assert "--method sequential or --method exact" in shown
@@ -281,6 +379,7 @@ def test_advice_names_commands_that_exist():
 @pytest.mark.parametrize("command", commands.EXAMPLES)
 def test_help_has_examples_and_no_types_of_flags(run, command):
     shown = run(command, "--help").stdout
+    assert max(map(len, shown.splitlines())) <= 80
     assert "<bool>" not in shown
     flat = " ".join(re.sub("[│╭╮╰╯─]", " ", shown).split())
     assert len(commands.EXAMPLES[command]) == 2

@@ -1,8 +1,11 @@
 """The report in a real browser: phones, light and dark, contrast, paper, motion."""
 
+import csv
+
 import numpy as np
 import pytest
 
+import permvi as pv
 from tests.report import cases
 from tests.report.browsing import column, frames, pixels
 
@@ -24,6 +27,55 @@ def test_a_phone_needs_no_sideways_scrolling(show, rng, make):
     page.locator("summary").click()
     page.locator(".items th.item button").tap()
     assert page.evaluate(wide) <= 320
+
+
+@pytest.fixture(scope="module")
+def order():
+    votes = [["Rome", "Paris", "=Lima"]] * 5 + [["Paris", "Rome", "=Lima"]] * 3
+    return pv.rank(votes)
+
+
+@pytest.fixture(scope="module")
+def tracks():
+    frames = [np.array([[0.0, 0.0], [1.0, t % 2]]) + 0.3 * t for t in range(4)]
+    return pv.track(frames, sd=0.7, births=0.3, deaths=0.1, missed=0.1, false=0.1)
+
+
+@pytest.mark.parametrize("made", ["order", "tracks"])
+def test_pages_without_scripts_on_a_phone(show, request, made):
+    page = show(request.getfixturevalue(made), width=320, color_scheme="dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    # Wide tables scroll by themselves, and words stay whole: a row has a line or two.
+    heights = page.evaluate(
+        "[...document.querySelectorAll('tbody tr')].map(r => r.getBoundingClientRect().height)"
+    )
+    assert 0 < max(heights) < 70
+
+
+def saved(page, link, tmp_path):
+    with page.expect_download() as download:
+        link.click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def test_tables_and_pictures_of_other_pages_can_be_saved(show, tmp_path, order, tracks):
+    page = show(order)
+    path = saved(page, page.get_by_text("Table as CSV"), tmp_path)
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    wanted = order.table()
+    # As in files, a spreadsheet runs nothing.
+    assert [row["item"] for row in rows] == ["Rome", "Paris", "'=Lima"]
+    assert [float(row["probability"]) for row in rows] == [row.probability for row in wanted]
+    picture = saved(page, page.get_by_text("Picture as PNG"), tmp_path)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    page = show(tracks)
+    path = saved(page, page.get_by_text("Table as CSV").last, tmp_path)
+    assert path.name == "tracks.csv"
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    found = {int(row["track"]): float(row["probability"]) for row in rows}
+    assert found == {track.track: track.probability for track in tracks.tracks}
 
 
 def test_a_phone_shows_three_hundred_columns(show, rng):

@@ -86,6 +86,8 @@ def test_the_command_and_its_page(rng, tmp_path):
     assert text.count('<svg class="cells"') == 2
     assert "<bdi>&lt;b&gt;</bdi>" in text
     assert "<script" not in text
+    assert "<code>permvi compare" in text
+    assert 'download="differences.csv"' in text
     found = json.loads(run(cli.app, ["compare", *files, "--json"]).stdout)
     assert [one["file"] for one in found["posteriors"]] == ["a.nc", "b.nc"]
     assert found["items"][0]["difference"] >= found["items"][-1]["difference"]

@@ -30,6 +30,7 @@ _WORDS = {
     "list the pairs that matter in a models.SparseMatching": "list the pairs that matter in a file "
     "for --pairs",
     "a higher order": "--option order=2",
+    "align= infers the frame": "--align similarity infers the frame",
     "use an approximate method": "use --method linear",
 }
 

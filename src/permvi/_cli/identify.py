@@ -1,7 +1,7 @@
 """``permvi identify``: the identities of recorded neurons, from files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -197,13 +197,21 @@ def identify(
             "--positions": positions, "--tolerance": tolerance, "--position-sd": position_sd,
             "--canonical-positions": canonical_positions, "--noise-sd": noise_sd,
             "--weight-sd": weight_sd, "--restarts": restarts, "--weights": weights,
-            "--option": option,
         }  # fmt: skip
         for name, value in only.items():
             if value is not None:
                 raise ValueError(f"{name} must go with recordings, got it without.")
         _identify_cells(
-            atlas or [], cells or [], features, align, known, method, seed, level, outputs
+            atlas or [],
+            cells or [],
+            features,
+            align,
+            known,
+            method,
+            seed,
+            level,
+            of_method,
+            outputs,
         )
         return
     options.check_positive("--noise-sd", noise_sd)
@@ -309,6 +317,7 @@ def _identify_cells(
     method: str,
     seed: int,
     level: float,
+    of_method: dict[str, Any],
     outputs: Outputs,
 ) -> None:
     """Identify cells by an atlas alone."""
@@ -319,6 +328,7 @@ def _identify_cells(
         inputs = identify_atlas.read_inputs(atlas, cells, features)
         progress("computing", 0, 1)
         asked = {
+            "input": [str(path) for path in cells],
             "atlas": [str(path) for path in atlas],
             "cells": [str(path) for path in cells],
             "features": list(inputs.atlas.features),
@@ -333,6 +343,7 @@ def _identify_cells(
             seed=seed,
             progress=progress,
             asked=asked,
+            of_method=of_method,
         )
         worms = [one.worm for one in found]
         progress("writing", 0, 1)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from permvi._cli import identify_results, results, terminal
+from permvi._cli import advice, identify_results, results, terminal
 from permvi._cli.identify_files import Canonical, Recording
 from permvi._cli.identify_inputs import known_pairs, left_out, read_known
 from permvi._cli.identify_results import Worm
@@ -100,6 +100,7 @@ def identify_cells(
     seed: int,
     progress: Progress,
     asked: dict[str, Any],
+    of_method: dict[str, Any],
 ) -> list[Identified]:
     """Fit each animal."""
     atlas, animals = inputs.atlas, inputs.animals
@@ -113,7 +114,8 @@ def identify_cells(
     found = []
     for animal, given in zip(animals, pairs, strict=True):
         model = AtlasMatching(animal, atlas, align=_align(align), known=given)
-        posterior = results.fit(model, method, seed, progress, {**asked, "animal": animal.animal})
+        settings = {**asked, "animal": animal.animal}
+        posterior = results.fit(model, method, seed, progress, settings, **of_method)
         found.append(Identified(Worm(animal.animal, given >= 0, posterior), model, animal))
     return found
 
@@ -171,7 +173,7 @@ def worst_of(found: Sequence[Identified]) -> tuple[str, str]:
     """Return the worst verdict of all animals, and its first reason."""
     all_found = [one.worm.posterior.diagnostics for one in found]
     worst = max(all_found, key=lambda each: _VERDICTS.index(each.verdict))
-    return worst.verdict, worst.reasons[0]
+    return worst.verdict, advice.in_commands(worst.reasons[0])
 
 
 def as_object(found: Sequence[Identified], level: float) -> dict[str, Any]:
@@ -217,7 +219,7 @@ def write_reports(path: Path, found: Sequence[Identified], level: float) -> None
         target = results.part_of(path, None if len(found) == 1 else one.worm.name)
         n, m = one.worm.posterior.shape
         cells_report.write(
-            one.worm.posterior,
+            advice.translated(one.worm.posterior),
             target,
             places=one.places,
             axes=one.model.atlas.features[: one.model.atlas.num_positions],

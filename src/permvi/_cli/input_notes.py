@@ -24,6 +24,9 @@ _NEAR_ONE = 0.01
 # everything certain if its numbers are this far apart, e^30 to 1.
 _CERTAIN = 1 - 1e-6
 _FAR_APART = 30.0
+# Numbers point to a matching if they do for this share of the items, and to none below the other;
+# fewer items than this do so by chance.
+_POINTING, _NOT_POINTING, _FEWEST = 0.85, 0.7, 10
 # Names of columns that hold names.
 _NAMING = ("", "id", "item", "items", "index", "name", "names", "row", "label", "no", "nr", "key")
 _COST_WORDS = ("cost", "dist", "loss", "penalt", "error")
@@ -55,6 +58,29 @@ class _Numbers(NamedTuple):
         return len(np.unique(codes)) == len(codes)
 
 
+def _larger_is_better(table: "Table | PairList") -> bool | None:
+    """Return whether the largest or the smallest numbers of a table look like matches.
+
+    Matches have different labels. So the largest numbers of the rows of a table of scores lie in
+    different columns, and the smallest ones, which are far from any match, in a few that are far
+    from most items; in a table of costs it is the other way round. None if neither is clear.
+    """
+    values = getattr(table, "values", np.empty(0))
+    if values.ndim != 2 or min(values.shape) < _FEWEST:
+        return None
+    known = np.isfinite(values)
+    rows = known.any(axis=1)
+    num = min(int(rows.sum()), values.shape[1])
+    shares = [
+        len(np.unique(np.argmax(np.where(known, signed, -np.inf)[rows], axis=1))) / max(num, 1)
+        for signed in (values, -values)
+    ]
+    for better, (this, other) in ((True, shares), (False, shares[::-1])):
+        if this >= _POINTING and other <= _NOT_POINTING:
+            return better
+    return None
+
+
 def _numbers(table: "Table | PairList") -> _Numbers:
     shape = len(table.rows), len(table.cols)
     known = np.isfinite(table.values)
@@ -77,7 +103,9 @@ def of_table(
         return notes
     found = None
     if kind is None:
-        found = _of_scores(table.path, numbers, temperature)
+        found = _of_scores(
+            table.path, numbers, temperature, larger_is_better=_larger_is_better(table)
+        )
     elif kind == "probabilities" and shape[1] > 1 and abs(numbers.sums - 1).max() < 1e-6:
         found = (
             "every row adds up to 1: if a row is a distribution over labels, use --kind "
@@ -91,7 +119,9 @@ def of_table(
     return [*notes, *([] if found is None else [f"{table.path}: {found}."])]
 
 
-def _of_scores(path: Path, numbers: _Numbers, temperature: float | None) -> str | None:
+def _of_scores(
+    path: Path, numbers: _Numbers, temperature: float | None, *, larger_is_better: bool | None
+) -> str | None:
     """Return what a table looks like that is taken for scores because no kind is given."""
     low, high, m = numbers.values.min(), numbers.values.max(), numbers.shape[1]
     taken = "numbers are taken for scores (log weights, larger is better)"
@@ -126,7 +156,13 @@ def _of_scores(path: Path, numbers: _Numbers, temperature: float | None) -> str 
             "mean more, or --kind scores if this is meant"
         )
     word = next((word for word in _COST_WORDS if word in path.name.lower()), None)
-    if low >= 0 or word is not None:
+    if larger_is_better is False:
+        return (
+            "the smallest numbers of the items belong to different labels, as the costs of matches "
+            f"do, but {taken}; use --kind costs if smaller is better, else --kind scores"
+        )
+    # Where matches stand out as the largest numbers, there is nothing to ask.
+    if (low >= 0 and larger_is_better is None) or word is not None:
         why = "no number is negative, as in a table of costs or distances"
         if low >= 0 and high <= 100 and high > 50:
             why = "all numbers are from 0 to 100, as percentages, costs or distances are"

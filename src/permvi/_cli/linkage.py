@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import options, terminal
+from permvi._cli import commands, options, terminal
 
 if TYPE_CHECKING:
     from permvi._cli.outputs import Outputs
+    from permvi.linkage import Linkage
 
 More = Annotated[
     list[Path] | None,
@@ -81,6 +82,8 @@ Calibrate = Annotated[
 ]
 
 _SHOWN_REVIEWS = 5
+# More pairs are written by --out, part by part.
+_MOST_PAIRS = 2_000_000
 _SHOWN_THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
 
 
@@ -193,10 +196,27 @@ def link(
         )
         from permvi.report import linkage as pages
 
-        outputs.write({"report": lambda path: pages.write(found, path)})
+        asked_for = {"input": [str(file) for file in files], "command": commands.as_typed()}
+        outputs.write(
+            {
+                "report": lambda path: pages.write(found, path, asked_for),
+                "probabilities": outputs.table(lambda: _pairs_of(found)),
+            }
+        )
     outputs.show(lambda: found.summary, lambda: _show(found, asked.out))
     distrusted = found.summary["verdicts"]["do not trust"]
     outputs.judge(found.summary["verdict"], f"{distrusted} components have this verdict")
+
+
+def _pairs_of(found: "Linkage") -> list[dict[str, Any]]:
+    """Return all pairs as they came, with their probabilities."""
+    num = found.summary["pairs"]
+    if num > _MOST_PAIRS:
+        raise ValueError(
+            f"--probabilities must go with at most {_MOST_PAIRS:,} pairs, got {num:,}; use --out "
+            "FOLDER."
+        )
+    return found.table("pairs").to_pylist()
 
 
 def _beaten(text: str, kind: str | None) -> float:

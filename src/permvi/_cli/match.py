@@ -174,7 +174,7 @@ def match(
             refused={
                 "scale": scale, "noise": noise, "df": df, "unused": unused, "mask": mask,
                 "known": known, "prior": prior, "top": top, "csv": csv_file, "save": save,
-                "plot": plot, "raw-csv": raw_csv, "probabilities": probabilities, "wide": wide,
+                "plot": plot, "wide": wide,
                 "option": option, "all": everything,
                 "method": None if method == methods.AUTO else method,
             },

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from permvi._checks import one_of
 from permvi._files import STANDARD
 from permvi.inference import registry as methods
 
@@ -81,14 +82,15 @@ Wide = Annotated[
         "--wide", help="--probabilities as a table: a row for each item, a column for each label."
     ),
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="NAME=VALUE",
-        help="A setting of the method, such as num_steps=5000; may be given several times.",
-    ),
-]
+
+
+def settings_option(example: str) -> Any:
+    """Return ``--option``, with settings that there are in its help."""
+    text = f"A setting of the method, such as {example}; may be given several times."
+    return typer.Option("--option", metavar="NAME=VALUE", help=text)
+
+
+Settings = Annotated[list[str] | None, settings_option("num_steps=5000")]
 All = Annotated[
     bool, typer.Option("--all", help="Print every row of long tables, not only 20 of them.")
 ]
@@ -158,13 +160,20 @@ def check_ending(option: str, path: Path) -> None:
         raise ValueError(f"--{option} must end in {', '.join(endings)}, got {str(path)!r}.")
 
 
-def settings_of(given: Sequence[str] | None) -> dict[str, Any]:
-    """Parse settings NAME=VALUE; values are JSON (numbers, true, false, null, lists) or text."""
+def settings_of(
+    given: Sequence[str] | None, known: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Parse settings NAME=VALUE; values are JSON (numbers, true, false, null, lists) or text.
+
+    ``known`` are the names that there are, where this does not depend on the method.
+    """
     found: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (name.isidentifier() and equals and value):
             raise ValueError(f"--option must be NAME=VALUE, got {text!r}.")
+        if known is not None:
+            one_of("--option", name, known)
         if name in found:
             raise ValueError(f"--option must give {name} once, got it again.")
         try:

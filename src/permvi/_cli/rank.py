@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import commands, options, results, terminal
+from permvi._cli import advice, commands, options, results, terminal
 from permvi._cli.outputs import Outputs, files_of
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from permvi.inference.rankings.groups import Groups
 
 _KINDS = "mallows, generalised_mallows, footrule, spearman, cayley, plackett_luce or davidson"
+
+# What --option sets.
+_SETTINGS = ("num_sweeps", "num_draws", "num_resamples", "max_seconds")
 
 
 def rank(
@@ -63,6 +66,10 @@ def rank(
         ),
     ] = None,
     method: Annotated[str, typer.Option(help="auto, exact or mcmc, for Mallows models.")] = "auto",
+    option: Annotated[
+        list[str] | None,
+        options.settings_option("num_sweeps=50000, num_draws, num_resamples or max_seconds"),
+    ] = None,
     seed: options.Seed = 0,
     level: Annotated[
         float, typer.Option(help="Probability of the credible intervals of ranks.")
@@ -104,6 +111,7 @@ def rank(
     if groups is not None and groups != "auto" and not groups.isdecimal():
         raise ValueError(f"--groups must be a whole number or auto, got {groups!r}.")
     num_groups = int(groups) if groups is not None and groups.isdecimal() else groups
+    of_method = options.settings_of(option, _SETTINGS)
     written = files_of(csv_file, probabilities, save, plot, report, json_file)
     outputs = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
     outputs.check()
@@ -119,7 +127,7 @@ def rank(
         asked = {"input": str(rankings), "note": data.note, "command": commands.as_typed()}
         found = pv.rank(
             data, model, robust=robust, groups=num_groups, method=method, seed=seed,
-            settings=asked, progress=progress,
+            settings=asked, progress=progress, **of_method,
         )  # fmt: skip
         items = found.table(level)
         outputs.note(notes)
@@ -142,7 +150,7 @@ def rank(
         lambda: show(found, items, level, everything=everything),
     )
     diagnostics = found.posterior.diagnostics
-    outputs.judge(diagnostics.verdict, diagnostics.reasons[0])
+    outputs.judge(diagnostics.verdict, advice.in_commands(diagnostics.reasons[0]))
 
 
 def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> Mapping[str, Any]:

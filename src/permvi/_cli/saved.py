@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from permvi._cli import options, results, terminal
+from permvi._cli import commands, options, results, terminal
 from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def compare(
     asked.write(
         {
             "csv": asked.table(lambda: rows),
-            "report": lambda path: comparison.write(found, path),
+            "report": lambda path: comparison.write(found, path, commands.as_typed()),
         }
     )
     asked.show(

@@ -1,18 +1,16 @@
 """Tables and figures as files, in the format that the ending of the file says."""
 
-import csv
 import gzip
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from permvi._csv import csv_text, inert
 from permvi._files import write_bytes, write_text
 
 UNMATCHED = "unmatched"
 
-# How spreadsheets recognise a formula, after white space; the last four are full-width.
-_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 # Longer lists in a cell are cut.
 _MOST_IN_A_CELL = 20
 
@@ -31,21 +29,18 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, raw: bool = Fals
         write_bytes(path, _parquet(columns))
         return
     if not raw:
-        columns = {_inert(key): [_inert(cell) for cell in cells] for key, cells in columns.items()}
+        columns = {inert(key): [inert(cell) for cell in cells] for key, cells in columns.items()}
     if name.endswith(".xlsx"):
         write_bytes(path, _xlsx(columns))
         return
-    file = io.StringIO()
     plain = name.removesuffix(".gz")
     mark = "\t" if plain.endswith(".tsv") else ","
-    writer = csv.writer(file, delimiter=mark, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    text = csv_text(list(columns), zip(*columns.values(), strict=True), mark)
     if plain != name:
         # Without the time, so that equal tables give equal files.
-        write_bytes(path, gzip.compress(file.getvalue().encode(), mtime=0))
+        write_bytes(path, gzip.compress(text.encode(), mtime=0))
     else:
-        write_text(path, file.getvalue())
+        write_text(path, text)
 
 
 def _cell(value: Any) -> Any:
@@ -55,17 +50,6 @@ def _cell(value: Any) -> Any:
     texts = [UNMATCHED if one is None else one for one in value[:_MOST_IN_A_CELL]]
     more = len(value) - len(texts)
     return "; ".join([*texts, *[f"and {more} more"] * (more > 0)])
-
-
-def _inert(cell: Any) -> Any:
-    """Return a cell that a spreadsheet shows and does not run; numbers are harmless."""
-    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA_SIGNS):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
 
 
 def _parquet(columns: Mapping[str, Sequence[Any]]) -> bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from permvi._checks import one_of
-from permvi._cli import commands, options, results, terminal
+from permvi._cli import advice, commands, options, results, terminal
 from permvi._cli.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _MOTIONS = ("auto", "walk", "velocity")
 _LAYOUTS = ("permvi", "trackpy", "trackmate", "napari")
+# What --option sets.
+_SETTINGS = ("num_moves", "num_draws")
 # The most points of a track that are printed.
 _MAX_POINTS = 8
 # Links above this probability are not listed as uncertain.
@@ -77,6 +79,9 @@ def track(
         str | None,
         typer.Option(metavar="NAMES", help="The columns of coordinates, separated by commas."),
     ] = None,
+    option: Annotated[
+        list[str] | None, options.settings_option("num_moves=5000000 or num_draws=1000")
+    ] = None,
     seed: options.Seed = 0,
     csv_file: Annotated[
         Path | None,
@@ -124,6 +129,7 @@ def track(
     """
     one_of("--motion", motion, _MOTIONS)
     one_of("--layout", layout, _LAYOUTS)
+    of_method = options.settings_of(option, _SETTINGS)
     files = {
         "csv": csv_file,
         "links": links,
@@ -140,7 +146,6 @@ def track(
         progress("reading", 0, 1)
         from permvi._cli import input_notes, track_files
         from permvi.inference.tracks import track as follow
-        from permvi.report.tracks import draw
 
         axes = None if coords is None else [name.strip() for name in coords.split(",")]
         scene, notes = track_files.read_scene(points, frame_col, axes)
@@ -163,16 +168,21 @@ def track(
             volume=volume,
             seed=seed,
             progress=progress,
+            **of_method,
         )
-        asked = {"input": str(points), "command": commands.as_typed()}
-        found = dataclasses.replace(found, settings={**found.settings, **asked})
+        asked = {"input": str(points), "command": commands.as_typed(), **of_method}
+        found = dataclasses.replace(
+            found,
+            settings={**found.settings, **asked},
+            reason=advice.in_commands(found.reason),
+        )
         progress("writing", 0, 1)
         outputs.write(
             {
                 "csv": outputs.table(lambda: track_files.laid_out(found, layout)),
                 "links": outputs.table(lambda: track_files.link_rows(found)),
                 "probabilities": outputs.table(lambda: track_files.origin_rows(found)),
-                "plot": lambda path: results.save_figure(draw(found), path),
+                "plot": lambda path: results.save_figure(found.plot(), path),
                 "report": lambda path: found.report(path, title=f"Tracks of {points.name}"),
             }
         )

@@ -68,7 +68,7 @@ class Permutation(Distribution):
         known: (..., n) known labels, -1 for unknown.
         validate_args: As in NumPyro.
 
-    Example:
+    Examples:
         >>> import jax, permvi
         >>> prior = permvi.distributions.Permutation(3, known=[2, -1, -1])
         >>> prior.sample(jax.random.key(0)).tolist()[0]

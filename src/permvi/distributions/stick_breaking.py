@@ -37,7 +37,7 @@ class StickBreaking(TransformedDistribution):
         centered: Whether psi = 0 gives the matrix with all entries 1/n; the paper has no shift.
         validate_args: As in NumPyro.
 
-    Example:
+    Examples:
         >>> import jax
         >>> q = StickBreaking(jnp.zeros((2, 2)), 1.0)
         >>> q.event_shape, q.sample(jax.random.key(0), (5,)).shape

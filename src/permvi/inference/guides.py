@@ -43,7 +43,7 @@ class AutoPermutation(AutoGuide):
         init_loc_fn: The start of the other latents, as in NumPyro.
         create_plates: As in NumPyro.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp, numpyro, permvi
         >>> from numpyro.infer import SVI, Trace_ELBO
         >>> def model(scores):

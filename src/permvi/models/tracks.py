@@ -162,7 +162,7 @@ class Tracks:
             its range.
         TypeError: An argument has the wrong type.
 
-    Example:
+    Examples:
         >>> tracks = Tracks([[[0.0], [5.0]], [[5.1], [0.2]]], sd=0.3)
         >>> [step.shape for step in tracks.steps]
         [(2, 2)]
@@ -233,7 +233,7 @@ class Tracks:
         Raises:
             ValueError: There is not one posterior for each step, or a shape does not fit.
 
-        Example:
+        Examples:
             >>> import permvi as pv
             >>> tracks = Tracks([[[0.0], [5.0]], [[5.1], [0.2]]], sd=0.3)
             >>> linked = tracks.link([pv.fit(step, seed=0) for step in tracks.steps])

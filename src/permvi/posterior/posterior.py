@@ -256,7 +256,7 @@ class Posterior:
             ValueError: A name is unknown, or the method gives marginals only and the statement is
                 about several items.
 
-        Example:
+        Examples:
             ``posterior.probability({"r1": "Anna", "r2": "Bea"})``, or
             ``posterior.probability({"r1": "Anna"}, excluding={"r2": ["Bea", None]})``.
         """

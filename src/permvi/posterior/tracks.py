@@ -12,6 +12,7 @@ from permvi.models.scenes import Scene
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 # Links less probable than this are never chosen.
 _NEVER = 0.01
@@ -251,6 +252,12 @@ class TrackPosterior:
         later = np.flatnonzero(self.scene.frame > 0)
         order = np.argsort(self.p_previous[later], kind="stable")
         return later[order].tolist()
+
+    def plot(self) -> "Figure":
+        """Plot the tracks in two coordinates, or one over time; uncertain links are red."""
+        from permvi.report.tracks import draw
+
+        return draw(self)
 
     def report(self, path: Any, *, title: str | None = None) -> Any:
         """Write an HTML report of all frames; return its path."""

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from datetime import datetime
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -44,7 +45,8 @@ def write(
         known: (n,) whether the label of each cell was given.
     """
     target = check_target(Path(path))
-    return write_text(target, render(posterior, places, axes, title, level, known))
+    written = datetime.now().astimezone()
+    return write_text(target, render(posterior, places, axes, title, level, known, written))
 
 
 def render(
@@ -54,20 +56,24 @@ def render(
     title: str,
     level: float = 0.95,
     known: np.ndarray | None = None,
+    written: datetime | None = None,
 ) -> str:
-    """Return the report as text; the same posterior gives the same text. See `write`."""
+    """Return the report as text; the same arguments give the same text. See `write`."""
     items = posterior.item_summaries(level)
     given = np.zeros(len(items), bool) if known is None else known
     choice = posterior.expected_loss("hamming")
     body = [
         sections.section("Where the cells are", _pictures(items, places, axes)),
-        sections.section("Cells, the most doubtful first", _table(items, level, given)),
+        sections.section(
+            "Cells, the most doubtful first", _table(items, level, given), _saved(items, given)
+        ),
         sections.diagnostics(posterior),
         sections.latents(posterior),
         sections.settings(posterior),
     ]
     lead = sections.lead(posterior, choice.expected_loss)
-    return page.render_plain(title, lead, sections.verdict(posterior), body)
+    source = sections.source(posterior.settings, posterior.method, written)
+    return page.render_plain(title, lead, sections.verdict(posterior), body, source)
 
 
 def _is_certain(item: "Item") -> bool:
@@ -104,23 +110,34 @@ def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" font-size="10" '
         f'aria-label="Cells along {escape(axes[0])} and {escape(axes[1])}" fill="currentColor">'
-        f'<text x="{_WIDTH // 2}" y="{height - 8}" text-anchor="middle">{escape(axes[0])}</text>'
-        f'<text transform="translate(12,{height // 2}) rotate(-90)" text-anchor="middle">'
-        f"{escape(axes[1])}</text>"
+        f'<rect class="frame" x="20" y="1" width="{_WIDTH - 21}" height="{height - 22}"/>'
+        f'<text x="{_WIDTH // 2}" y="{height - 6}" text-anchor="middle">{escape(axes[0])} →</text>'
+        f'<text transform="translate(12,{height // 2}) rotate(90)" text-anchor="middle">'
+        f"{escape(axes[1])} →</text>"
     ]
     for k in np.flatnonzero(seen).tolist():
         item = items[k]
         x, y = (places[k] - low) * scale + _MARGIN
         solid = _is_certain(item)
         text = str(item.best) if solid else f"{item.best} or {item.runner_up}?"
-        look = 'fill="#1b4f8a"' if solid else 'fill="none" stroke="#b3541e" stroke-width="1.5"'
+        look = 'class="solid"' if solid else 'class="open"'
         about = f"{item.item}: {item.best} {percent(item.probability)}"
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {look}><title>{escape(about)}</title>'
             f'</circle><text x="{x + 6:.1f}" y="{y + 3:.1f}" opacity="{1 if solid else 0.75}">'
             f"{escape(text)}</text>"
         )
-    return f"<div style='overflow-x:auto'>{''.join(parts)}</svg></div>"
+    return f"<div class='scrolled'>{''.join(parts)}</svg></div>"
+
+
+def _saved(items: Sequence["Item"], known: np.ndarray) -> str:
+    """Return the link that saves the cells as CSV."""
+    fields = ("item", "best", "probability", "runner_up", "runner_up_probability", "p_unmatched")
+    rows = (
+        [*(getattr(item, field) for field in fields), bool(given)]
+        for item, given in zip(items, known, strict=True)
+    )
+    return sections.save_table("cells.csv", [*fields, "known"], rows)
 
 
 def _table(items: Sequence["Item"], level: float, known: np.ndarray) -> str:
@@ -139,4 +156,4 @@ def _table(items: Sequence["Item"], level: float, known: np.ndarray) -> str:
     ]
     header = ("Cell", "Name", "Probability", "Second name", "Probability", f"{100 * level:g}% set")
     note = f"<p class='note'>{escape(UNMATCHED.capitalize())} means a cell of no label.</p>"
-    return note + sections.table_of(header, rows, "cells")
+    return note + sections.scrolled(header, rows, "links")

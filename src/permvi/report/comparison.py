@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, hstack, issparse
 from permvi._files import check_target, write_text
 from permvi.report import diagnosis
 from permvi.report.page import render_plain
-from permvi.report.sections import facts_of, section, source, table_of
+from permvi.report.sections import facts_of, save_table, section, source, table_of
 from permvi.report.words import col_name, count, name, number, percent, row_name
 
 if TYPE_CHECKING:
@@ -157,13 +157,13 @@ def _best(table: Any) -> tuple[np.ndarray, np.ndarray]:
     return places, np.asarray(top.toarray() if issparse(top) else top).ravel()
 
 
-def write(found: Comparison, path: str | PathLike[str]) -> Path:
-    """Write the comparison as one HTML file, and return its path."""
+def write(found: Comparison, path: str | PathLike[str], command: str | None = None) -> Path:
+    """Write the comparison as one HTML file, and return its path; its head shows the command."""
     target = check_target(Path(path))
     n, m = found.posteriors[0].shape
     title = f"{found.names[0]} and {found.names[1]}: {count(n, 'item')}, {count(m, 'label')}"
     lead = f"{escape(found.summary[0].upper() + found.summary[1:])}."
-    settings = {"input": list(found.names)}
+    settings = {"input": list(found.names), "command": command}
     by = " and ".join(dict.fromkeys(one.method for one in found.posteriors))
     head = source(settings, by, datetime.now().astimezone())
     return write_text(target, render_plain(title, lead, "", [_pair(found), _table(found)], head))
@@ -241,4 +241,6 @@ def _table(found: Comparison) -> str:
         else ""
     )
     heads = ("Item", *map(name, found.names), "Difference")
-    return section("Items", f'<p class="note">{note}</p>{table_of(heads, rows, "compared")}')
+    table = f'<p class="note">{note}</p>{table_of(heads, rows, "compared")}'
+    saved = save_table("differences.csv", Row._fields, found.rows)
+    return section("Items", table, saved)

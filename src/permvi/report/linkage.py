@@ -1,7 +1,8 @@
 """The report of a linkage: what to expect of it, and the components worth a clerical look."""
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -21,15 +22,27 @@ _MOST_COLUMNS = 8
 _EVERY = 5
 
 
-def write(found: "Linkage", path: str | PathLike[str]) -> Path:
-    """Write the report as one HTML file without scripts; no incomplete file is ever left."""
+def write(
+    found: "Linkage", path: str | PathLike[str], settings: Mapping[str, Any] | None = None
+) -> Path:
+    """Write the report as one HTML file without scripts; no incomplete file is ever left.
+
+    Args:
+        found: The linkage.
+        path: The HTML file; an existing one is replaced.
+        settings: What the head of the page tells: ``input`` files and the ``command``.
+    """
     # Before the work is done.
     target = check_target(Path(path))
-    return write_text(target, render(found))
+    return write_text(target, render(found, settings, datetime.now().astimezone()))
 
 
-def render(found: "Linkage") -> str:
-    """Return the report as text; the same linkage gives the same text."""
+def render(
+    found: "Linkage",
+    settings: Mapping[str, Any] | None = None,
+    written: datetime | None = None,
+) -> str:
+    """Return the report as text; the same arguments give the same text."""
     summary = found.summary
     body = [
         sections.section("What to expect", _expected(found)),
@@ -49,7 +62,10 @@ def render(found: "Linkage") -> str:
         if num
     ]
     title = f"A linking of {count(summary['pairs'], 'pair')}"
-    return page.render_plain(title, lead, sections.badge(summary["verdict"], reasons), body)
+    solved = summary["solved_exactly"]
+    method = "exact" if solved == summary["components"] else "mcmc" if not solved else "exact, mcmc"
+    source = sections.source(settings or {}, method, written)
+    return page.render_plain(title, lead, sections.badge(summary["verdict"], reasons), body, source)
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
@@ -132,7 +148,7 @@ def _pair_table(rows: list[dict[str, Any]]) -> str:
 
 def _scrolled(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table of numbers that scrolls on narrow screens."""
-    return f'<div style="overflow-x:auto">{sections.table_of(head, rows, "numbers")}</div>'
+    return sections.scrolled(head, rows, "numbers")
 
 
 def _facts(found: "Linkage") -> str:

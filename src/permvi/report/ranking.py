@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from permvi.inference.rankings.groups import Groups
 
 # The plot of intervals and the heatmap, in pixels.
-_WIDTH, _CELL, _NAMES = 320, 22, 130
+_WIDTH, _CELL = 320, 22
 _MAX_NAME = 18
+# The width of a letter, and up to how many items cells are larger and show their numbers.
+_LETTER, _NUMBERED, _LARGE_CELL = 7.2, 15, 34
 
 
 def write(found: "Ranking", path: str | PathLike[str], level: float = 0.95) -> Path:
@@ -34,7 +36,12 @@ def render(found: "Ranking", level: float = 0.95, written: datetime | None = Non
     """Return the report as text; the same arguments give the same text."""
     rows = found.table(level)
     body = [
-        sections.section("Items by rank", _items(rows, level)),
+        sections.section(
+            "Items by rank",
+            _items(rows, level),
+            sections.save_table("ranks.csv", rows[0]._fields, rows)
+            + sections.save_picture("ranks.png", found.plot(level).figure),
+        ),
         sections.section("Which item is better?", _heatmap(found)),
         *(
             []
@@ -78,8 +85,7 @@ def _items(rows: "Sequence[RankedItem]", level: float) -> str:
         for row in rows
     ]
     header = ("Rank", "Item", "Mean and interval", "Mean", f"{100 * level:g}% ranks", "This rank")
-    table = sections.table_of((*header, "First", "Top 3", "Before the next"), cells, "ranks")
-    return f'<div style="overflow-x:auto">{table}</div>'
+    return sections.scrolled((*header, "First", "Top 3", "Before the next"), cells, "ranks")
 
 
 def _bar(row: "RankedItem", size: int) -> str:
@@ -101,29 +107,43 @@ def _heatmap(found: "Ranking") -> str:
     order = found.order
     table = found.before[np.ix_(order, order)]
     names = [_short(found.items[i]) for i in order]
-    size = _NAMES + _CELL * len(order)
+    numbered = len(order) <= _NUMBERED
+    side = _LARGE_CELL if numbered else _CELL
+    first = round(14 + _LETTER * max(map(len, names)))
+    size = first + side * len(order)
     parts = [
         f'<svg viewBox="0 0 {size} {size}" width="{size}" role="img" aria-label="Probability that '
         'the item of a row is better than that of a column" font-size="12" fill="currentColor">'
     ]
     for a, name in enumerate(names):
-        y = _NAMES + _CELL * (a + 0.5)
+        y = first + side * (a + 0.5)
         parts.append(
-            f'<text x="{_NAMES - 6}" y="{y + 4:.0f}" text-anchor="end">{escape(name)}</text>'
-            f'<text transform="translate({y + 4:.0f},{_NAMES - 6}) rotate(-90)">{escape(name)}'
+            f'<text x="{first - 6}" y="{y + 4:.0f}" text-anchor="end">{escape(name)}</text>'
+            f'<text transform="translate({y + 4:.0f},{first - 6}) rotate(-90)">{escape(name)}'
             "</text>"
         )
         for b in range(len(names)):
             if a == b:
                 continue
+            p = float(table[a, b])
             label = f"{found.items[order[a]]} before {found.items[order[b]]}"
+            x = first + side * b
             parts.append(
-                f'<rect x="{_NAMES + _CELL * b}" y="{_NAMES + _CELL * a}" width="{_CELL - 1}" '
-                f'height="{_CELL - 1}" fill="#1b4f8a" fill-opacity="{table[a, b]:.3f}">'
-                f"<title>{escape(label)}: {_percent(float(table[a, b]))}</title></rect>"
+                f'<rect x="{x}" y="{first + side * a}" width="{side - 1}" height="{side - 1}" '
+                f'class="better" fill-opacity="{0.75 * p:.3f}">'
+                f"<title>{escape(label)}: {_percent(p)}</title></rect>"
             )
-    note = "<p class='note'>The darker a cell, the more probably its row is better than its column."
-    return f"{note}</p><div style='overflow-x:auto'>{''.join(parts)}</svg></div>"
+            if numbered and p >= 0.005:
+                text = f"{p:.2f}".removeprefix("0")
+                parts.append(
+                    f'<text x="{x + side / 2:.0f}" y="{y + 4:.0f}" text-anchor="middle" '
+                    f'font-size="11">{text}</text>'
+                )
+    note = (
+        "<p class='note'>The stronger the colour of a cell, the more probably its row is better "
+        "than its column.</p>"
+    )
+    return f"{note}<div class='scrolled'>{''.join(parts)}</svg></div>"
 
 
 def _groups(found: "Ranking", parts: "Groups") -> str:
@@ -141,7 +161,7 @@ def _groups(found: "Ranking", parts: "Groups") -> str:
         )
     ]
     header = ("Group", "Share of the voters (95%)", "Theta", "Order", "Verdict")
-    text = f'<div style="overflow-x:auto">{sections.table_of(header, rows, "groups")}</div>'
+    text = sections.scrolled(header, rows, "groups")
     if found.compared_groups:
         tried = [
             (str(one.num_groups), f"{one.log_evidence:.1f} ± {one.se:.2g}")

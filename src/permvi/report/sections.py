@@ -1,6 +1,8 @@
 """The static parts of a report, as HTML."""
 
+import base64
 import importlib.metadata
+import io
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from permvi._csv import csv_text, inert
 from permvi._version import __version__
 from permvi.report import diagnosis
 from permvi.report.words import CERTAIN, best_probabilities, count, number, sentence
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from permvi.posterior import Posterior
     from permvi.posterior.diagnostics import Verdict
 
@@ -258,9 +263,12 @@ def _points(x: np.ndarray, y: np.ndarray) -> str:
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True) if np.isfinite(b))
 
 
-def section(heading: str, content: str) -> str:
-    """Return a part of the page under a heading."""
-    return f"<section><h2>{heading}</h2>{content}</section>"
+def section(heading: str, content: str, tools: str = "") -> str:
+    """Return a part of the page under a heading, with links beside it."""
+    head = f"<h2>{heading}</h2>"
+    if tools:
+        head = f'<div class="title-row">{head}<div class="controls">{tools}</div></div>'
+    return f"<section>{head}{content}</section>"
 
 
 def facts_of(facts: Iterable[tuple[str, str]]) -> str:
@@ -274,6 +282,29 @@ def table_of(header: Sequence[str], rows: Iterable[Sequence[str]], kind: str) ->
     head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def scrolled(header: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> str:
+    """Return a table of HTML cells that scrolls on narrow screens, where its words stay whole."""
+    return f'<div class="scrolled">{table_of(header, rows, kind)}</div>'
+
+
+def save_table(file: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a link that saves a table as CSV, without a script."""
+    cells = ([inert(cell) for cell in row] for row in rows)
+    return _save(file, "Table as CSV", "text/csv", csv_text([*map(inert, header)], cells).encode())
+
+
+def save_picture(file: str, figure: "Figure") -> str:
+    """Return a link that saves a figure as PNG, without a script."""
+    memory = io.BytesIO()
+    figure.savefig(memory, format="png", dpi=150)
+    return _save(file, "Picture as PNG", "image/png", memory.getvalue())
+
+
+def _save(file: str, label: str, kind: str, content: bytes) -> str:
+    data = base64.b64encode(content).decode()
+    return f'<a class="small" download="{file}" href="data:{kind};base64,{data}">{label}</a>'
 
 
 def _subscript(place: tuple[int, ...]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Links below these probabilities are drawn thicker, in these colours, above the others.
 _BANDS = (
-    (0.5, "#b2182b", 2.4),
+    (0.5, "#d1344a", 2.4),
     (0.8, "#ef8a62", 1.9),
     (0.95, "#fdb863", 1.5),
     (0.99, "#92c5de", 1.1),
@@ -30,6 +30,8 @@ _WIDTH, _MARGIN = 900.0, 12.0
 _MAX_SURE = 12_000
 # The numbers of doubtful links and of tracks that are listed.
 _MAX_DOUBTS, _MAX_TRACKS = 60, 2000
+# The number of links in the file that the page offers; --links writes all of them.
+_MAX_SAVED = 2000
 _DOUBT = 0.99
 
 
@@ -54,28 +56,33 @@ def render(
 ) -> str:
     """Return the report of tracks as text; the same arguments give the same text."""
     scene = found.scene
+    alone = int((found.track_of == 0).sum())
     lead = (
         f"{count(len(found.tracks), 'track')} of {count(len(scene.points), 'point')} in "
         f"{count(len(scene.times), 'frame')}; {number(found.expected_switches)} of "
-        f"{count(int((found.previous >= 0).sum()), 'link')} are expected to be wrong, and "
-        f"{count(int((found.track_of == 0).sum()), 'point')} belong to no track."
+        f"{count(int((found.previous >= 0).sum()), 'link')} are expected to be wrong"
+        + (f", and {count(alone, 'point')} belong to no track." if alone else ".")
     )
-    keys = [f"{_swatch(colour)} below {percent(limit)}" for limit, colour, _ in _BANDS]
-    legend = f"Links by their probability: {', '.join(keys)}, {_swatch(_SURE[0])} above."
+    keys = [
+        f'<span class="swatch" style="background:{colour}"></span> below {limit:.0%}'
+        for limit, colour, _ in _BANDS
+    ]
+    sure = f'<span class="swatch sure"></span> {_BANDS[-1][0]:.0%} or more'
+    legend = f"Links by their probability: {', '.join(keys)}, {sure}."
     body = [
-        sections.section("Tracks", f'<p class="note">{legend}</p>{_picture(found)}'),
-        sections.section("Doubtful links, the worst first", _doubts(found)),
-        sections.section("All tracks", _tracks(found)),
+        sections.section(
+            "Tracks",
+            f'<p class="note">{legend}</p>{_picture(found)}',
+            sections.save_picture("tracks.png", draw(found)),
+        ),
+        _doubts(found),
+        _tracks(found),
         sections.section("Motion and rates", _parameters(found)),
     ]
     heading = f"{len(found.tracks)} tracks" if title is None else title
     source = sections.source(found.settings, found.method, written)
     badge = sections.badge(found.verdict, [found.reason])
     return page.render_plain(heading, lead, badge, body, source)
-
-
-def _swatch(colour: str) -> str:
-    return f'<span class="swatch" style="background:{colour}"></span>'
 
 
 def plane(found: "TrackPosterior") -> tuple[np.ndarray, tuple[str, str]]:
@@ -108,11 +115,11 @@ def _picture(found: "TrackPosterior") -> str:
     parts = []
     for i in later:
         j, p = found.previous[i], found.p_previous[i]
-        colour, width = next(((c, w) for limit, c, w in _BANDS if p < limit), _SURE)
         (x, y), (u, v) = at[j], at[i]
-        parts.append(
-            f'<path d="M{x:.1f} {y:.1f}L{u:.1f} {v:.1f}" stroke="{colour}" stroke-width="{width}"/>'
-        )
+        colour, width = next(((c, w) for limit, c, w in _BANDS if p < limit), (None, _SURE[1]))
+        # A certain link has the colour of the page, light or dark.
+        look = 'class="sure"' if colour is None else f'stroke="{colour}"'
+        parts.append(f'<path d="M{x:.1f} {y:.1f}L{u:.1f} {v:.1f}" {look} stroke-width="{width}"/>')
     dots = "".join(
         f'<circle cx="{at[i, 0]:.1f}" cy="{at[i, 1]:.1f}" r="1.6"/>'
         for i in np.flatnonzero(found.track_of == 0)[:_MAX_SURE]
@@ -128,19 +135,16 @@ def _picture(found: "TrackPosterior") -> str:
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return sections.scrolled(header, [[escape(cell) for cell in row] for row in rows], "links")
 
 
 def _doubts(found: "TrackPosterior") -> str:
     """The links that are most in doubt; the two of a crossing come together."""
     rows = found.rows()
+    title = "Doubtful links, the worst first"
     doubtful = [i for i in found.doubtful() if found.p_previous[i] < _DOUBT]
     if not doubtful:
-        return f"<p>Every link has at least {percent(_DOUBT)} probability.</p>"
+        return sections.section(title, f"<p>Every link has at least {_DOUBT:.0%} probability.</p>")
 
     def named(row: dict[str, Any], key: str) -> str:
         return "new" if row[key] is None else f"{row[key]} of frame {row[f'{key}_frame']}"
@@ -154,10 +158,14 @@ def _doubts(found: "TrackPosterior") -> str:
         ]
         for row in (rows[i] for i in doubtful[:_MAX_DOUBTS])
     ]
-    header = ["frame", "point", "track", "was", "probability", "or", "probability", "false"]
+    header = ["Frame", "Point", "Track", "Was", "Probability", "Or", "Probability", "False"]
     rest = len(doubtful) - _MAX_DOUBTS
-    more = f"<p class='note'>And {rest:,} more below {percent(_DOUBT)}.</p>" if rest > 0 else ""
-    return _table(header, cells) + more
+    more = f"<p class='note'>And {rest:,} more below {_DOUBT:.0%}.</p>" if rest > 0 else ""
+    columns = [*rows[0]]
+    saved = sections.save_table(
+        "links.csv", columns, ([rows[i][name] for name in columns] for i in doubtful[:_MAX_SAVED])
+    )
+    return sections.section(title, _table(header, cells) + more, saved)
 
 
 def _tracks(found: "TrackPosterior") -> str:
@@ -170,10 +178,19 @@ def _tracks(found: "TrackPosterior") -> str:
         ]
         for track in ordered
     ]
-    header = ["track", "first frame", "last frame", "points", "all links right", "weakest link"]
+    header = ["Track", "First frame", "Last frame", "Points", "All links right", "Weakest link"]
     rest = len(found.tracks) - _MAX_TRACKS
     more = f"<p class='note'>The {rest:,} most certain are left out.</p>" if rest > 0 else ""
-    return _table(header, cells) + more
+    columns = ["track", "first_frame", "last_frame", "points", "probability", "weakest_link"]
+    saved = sections.save_table(
+        "tracks.csv",
+        columns,
+        (
+            [*row[:4], track.probability, track.weakest]
+            for row, track in zip(cells, ordered, strict=True)
+        ),
+    )
+    return sections.section("All tracks", _table(header, cells) + more, saved)
 
 
 def _parameters(found: "TrackPosterior") -> str:
@@ -181,7 +198,10 @@ def _parameters(found: "TrackPosterior") -> str:
         [name, number(mean), number(spread, 2)] for name, (mean, spread) in found.summary().items()
     ]
     settings = ", ".join(f"{name} {value}" for name, value in found.settings.items())
-    return _table(["parameter", "mean", "sd"], cells) + f"<p class='note'>{escape(settings)}</p>"
+    return (
+        _table(["Parameter", "Mean", "Standard deviation"], cells)
+        + f"<p class='note'>{escape(settings)}</p>"
+    )
 
 
 def draw(found: "TrackPosterior") -> "Figure":

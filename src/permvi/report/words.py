@@ -45,7 +45,9 @@ def count(num: int, noun: str) -> str:
 def sentence(text: str) -> str:
     """Turn a clause into a sentence, with a capital letter and a full stop."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    # A p-value keeps its small letter.
+    first = text[:1] if text.startswith("p =") else text[:1].upper()
+    return first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def name(text: str) -> str:

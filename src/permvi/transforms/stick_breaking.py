@@ -46,7 +46,7 @@ def stick_breaking(
     Returns:
         X of shape (..., n, n) and the log-determinant of the map, shape (...).
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> X, log_det = stick_breaking(jnp.zeros((2, 2)))
         >>> X.tolist()

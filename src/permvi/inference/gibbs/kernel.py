@@ -72,7 +72,7 @@ class PermutationGibbs(MCMCKernel):
         hottest: The power of the likelihood in the hottest replica; those between are spaced
             evenly on a log scale.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, permvi
         >>> from numpyro.infer import MCMC, NUTS
         >>> def model(seen):

@@ -54,8 +54,11 @@ class Sampled(NamedTuple):
     effective: float
 
 
-def sample(family: Family, mode: np.ndarray, seed: int) -> Sampled:
-    """Run chains from the best order known, of ranks ``mode``, and from random orders."""
+def sample(family: Family, mode: np.ndarray, seed: int, num_sweeps: int | None = None) -> Sampled:
+    """Run chains from the best order known, of ranks ``mode``, and from random orders.
+
+    By default there are as many sweeps as a second or two allows.
+    """
     from permvi.inference.rankings import chain_kernels
 
     n = family.num_items
@@ -63,7 +66,8 @@ def sample(family: Family, mode: np.ndarray, seed: int) -> Sampled:
     best = np.argsort(mode)
     starts = [best if k % 2 == 0 else rng.permutation(n) for k in range(NUM_CHAINS)]
     grids, log_weights = _grids(family, best, seed)
-    sweeps = _affordable(family, int(np.clip(_INSERTIONS // (n * NUM_CHAINS), *_SWEEPS)))
+    usual = _affordable(family, int(np.clip(_INSERTIONS // (n * NUM_CHAINS), *_SWEEPS)))
+    sweeps = num_sweeps or usual
     thin = max(1, sweeps * NUM_CHAINS // _KEPT // NUM_CHAINS)
     runs = [
         chain_kernels.run(

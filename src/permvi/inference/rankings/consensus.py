@@ -60,7 +60,7 @@ def kemeny(against: ArrayLike, *, max_seconds: float = 60.0) -> Kemeny:
         max_seconds: The longest time for the integer programme of one group. If it is too short,
             the best order found is returned with a lower bound.
 
-    Example:
+    Examples:
         >>> found = kemeny([[0, 1, 1], [2, 0, 0], [2, 3, 0]])
         >>> found.order.tolist(), found.contradicted, found.proven, found.num_optimal
         ([0, 1, 2], 2.0, True, 1)

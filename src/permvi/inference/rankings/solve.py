@@ -93,7 +93,15 @@ class Answer:
         return np.argsort(_best_order(pairs, np.argsort(self.solved.mode)))
 
 
-def answer(name: str, ballots: Ballots, seed: int, method: str = "auto") -> Answer:
+def answer(
+    name: str,
+    ballots: Ballots,
+    seed: int,
+    method: str = "auto",
+    *,
+    num_sweeps: int | None = None,
+    num_draws: int | None = None,
+) -> Answer:
     """Compute the posterior of a model.
 
     Args:
@@ -101,26 +109,31 @@ def answer(name: str, ballots: Ballots, seed: int, method: str = "auto") -> Answ
         ballots: The ballots.
         seed: Seed of draws and chains.
         method: "exact" or "mcmc" for Mallows families; by default exact where that takes seconds.
+        num_sweeps: Sweeps of each chain over all items.
+        num_draws: Draws of worths.
 
     Raises:
         ValueError: The model does not take such ballots, or they are too many items for a method.
     """
     if name in _OF_WORTHS:
-        found = worths.solve(ballots, seed, ties=name == DAVIDSON)
+        _refuse("num_sweeps", num_sweeps, f"which the model {name!r} does not use")
+        found = worths.solve(ballots, seed, ties=name == DAVIDSON, num_draws=num_draws)
         checked = diagnose(
             sampling_error_by_row=_sampling_error(found.solved.marginals, found.effective),
             disagreement_by_row=np.abs(found.halves[0] - found.halves[1]).sum(axis=1) / 2,
             row_labels=ballots.items,
+            advice="take more draws (num_draws)",
         )
         return Answer(
             name,
             ballots,
             found.solved,
             found.evidence_se,
-            _of_ranks(checked),
+            _of_ranks(checked, "num_draws"),
             "importance",
             worths=found,
         )
+    _refuse("num_draws", num_draws, f"which the model {name!r} does not use")
     family = families.FAMILIES[name](ballots)
     affordable = exact.is_affordable(family)
     if method == "exact" and not affordable:
@@ -128,31 +141,42 @@ def answer(name: str, ballots: Ballots, seed: int, method: str = "auto") -> Answ
             f"method 'exact' takes fewer items for the model {name!r}, got {family.num_items}."
         )
     if affordable and method != "mcmc":
+        _refuse("num_sweeps", num_sweeps, "which an exact answer does not use; use method='mcmc'")
         found_exactly = exact.solve(family, seed)
         return Answer(
             name, ballots, found_exactly, 0.0, diagnose(exact=True), "exact", family=family
         )
-    sampled = chains.sample(family, _start(family), seed)
+    sampled = chains.sample(family, _start(family), seed, num_sweeps)
     from_best, from_others = sampled.by_chain[::2].mean(axis=0), sampled.by_chain[1::2].mean(axis=0)
     checked = diagnose(
         sampling_error_by_row=_sampling_error(sampled.solved.marginals, sampled.effective),
         disagreement_by_row=np.abs(from_best - from_others).sum(axis=1) / 2,
         row_labels=ballots.items,
+        advice="take more sweeps (num_sweeps)",
     )
     return Answer(
         name,
         ballots,
         sampled.solved,
         sampled.evidence_se,
-        _of_ranks(checked),
+        _of_ranks(checked, "num_sweeps"),
         "mcmc",
         family=family,
     )
 
 
-def _of_ranks(found: Diagnostics) -> Diagnostics:
-    """Say "rank" in the reasons: the labels of items are their ranks."""
-    reasons = tuple(reason.replace("label", "rank") for reason in found.reasons)
+def _refuse(name: str, value: int | None, why: str) -> None:
+    if value is not None:
+        raise ValueError(f"{name} must be left out, {why}, got {value}.")
+
+
+def _of_ranks(found: Diagnostics, setting: str) -> Diagnostics:
+    """Say "rank" in the reasons, since the labels are ranks, and the setting that there is."""
+    more = f"take more {setting.removeprefix('num_')} ({setting})"
+    reasons = tuple(
+        reason.replace("label", "rank").replace("take more draws or a richer family", more)
+        for reason in found.reasons
+    )
     return dataclasses.replace(found, reasons=reasons)
 
 

@@ -175,8 +175,12 @@ class _Comparisons(NamedTuple):
         return features
 
 
-def solve(ballots: Ballots, seed: int, *, ties: bool = False) -> Worths:
+def solve(
+    ballots: Ballots, seed: int, *, ties: bool = False, num_draws: int | None = None
+) -> Worths:
     """Compute the posterior of the order of the worths, with ``ties`` as results of their own.
+
+    There are about ``num_draws`` draws, rounded up to powers of two.
 
     Raises:
         ValueError: Ties are results, and ballots are no comparisons of two items.
@@ -190,7 +194,7 @@ def solve(ballots: Ballots, seed: int, *, ties: bool = False) -> Worths:
         start = modes[-1].point
     prior = -0.5 * _LOG_SIGMAS**2 - 0.5 * np.log(2 * np.pi) + np.log(np.diff(_LOG_SIGMAS)[0])
     rough = prior + np.array([mode.laplace for mode in modes])
-    total = int(np.clip(_CHOICES / data.size, *_DRAWS))
+    total = num_draws or int(np.clip(_CHOICES / data.size, *_DRAWS))
     used = np.flatnonzero(rough > rough.max() - _NEGLIGIBLE)
     shares = np.exp(rough[used] - logsumexp(rough[used]))
     draws, log_weights, evidence = [], [], []

@@ -25,6 +25,8 @@ _SLACK = 1.15
 # Rounds of the best association and the parameters that suit it, before the first draw.
 _NUM_ROUNDS = 3
 _NUM_CHAINS = 2
+# The fewest moves and draws that can be asked for.
+_LEAST = 20
 # Draws of each chain: with parameters to infer, at least and at most for this many points in all,
 # and with all of them given. As a share of them come those before that are not kept.
 _NUM_DRAWS, _MOST_DRAWS, _DRAWN_POINTS, _FIXED_DRAWS = 80, 500, 5_000_000, 3000
@@ -67,6 +69,8 @@ def track(
     frame_col: str | None = None,
     coords: Sequence[str] | None = None,
     seed: int = 0,
+    num_moves: int | None = None,
+    num_draws: int | None = None,
     progress: Progress = _silent,
 ) -> TrackPosterior:
     r"""Follow points through frames, all frames together.
@@ -105,6 +109,9 @@ def track(
         frame_col: The name of the column of frames of a DataFrame.
         coords: The names of its coordinates.
         seed: Seed; the same seed gives the same result.
+        num_moves: Moves of all chains together, by default 300 for each link in doubt, within
+            limits. An exact answer needs none.
+        num_draws: Draws of associations and parameters that each chain keeps.
         progress: Called as ``progress(what, done, total)``.
 
     Returns:
@@ -114,7 +121,7 @@ def track(
         ValueError: The points or an argument are not as described.
         TypeError: An argument has the wrong type.
 
-    Example:
+    Examples:
         >>> import permvi as pv
         >>> frames = [[[0.0], [5.0]], [[5.1], [0.2]], [[0.1], [5.3]]]
         >>> tracks = pv.track(frames, sd=0.3, births=0.1, deaths=0.05, missed=0.05, false=0.1)
@@ -124,6 +131,9 @@ def track(
     began = clock_of.perf_counter()
     _checks.one_of("motion", motion, MOTIONS)
     memory, seed = _checks.whole("memory", memory, 0), _checks.seed(seed)
+    for what, value in (("num_moves", num_moves), ("num_draws", num_draws)):
+        if value is not None:
+            _checks.whole(what, value, _LEAST)
     scene = as_scene(
         frames, times=times, ids=ids, names=names, axes=axes, frame_col=frame_col, coords=coords
     )
@@ -153,7 +163,7 @@ def track(
     all_given = len(known) == len(NAMES) and steps is not None
     found = _enumerate(start) if all_given else None
     if found is None:
-        found = _sample(start, seed, progress, fixed=all_given)
+        found = _sample(start, seed, progress, num_moves, num_draws, fixed=all_given)
     moving = start.parameters.motion.variances is not None
     if moving:
         labels = [*NAMES, *velocity.NAMES]
@@ -276,7 +286,15 @@ def _enumerate(start: Start) -> _Found | None:
     )
 
 
-def _sample(start: Start, seed: int, progress: Progress, *, fixed: bool) -> _Found:
+def _sample(
+    start: Start,
+    seed: int,
+    progress: Progress,
+    num_moves: int | None,
+    num_draws: int | None,
+    *,
+    fixed: bool,
+) -> _Found:
     """Run chains from the best association."""
     problem, parameters = start.problem, start.parameters
     picks = chain.rivals(problem, problem.scores(parameters), problem.ends(parameters), _CERTAIN)
@@ -284,11 +302,13 @@ def _sample(start: Start, seed: int, progress: Progress, *, fixed: bool) -> _Fou
     if moving:
         picks = np.arange(len(problem.links.tails))
     cost = _COST_OF_VELOCITY if moving else 1
-    total = min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES // cost)
+    total = num_moves or min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES // cost)
     # There is a move for each link before each draw, if so many moves can be made.
     rounds = int(total / max(len(picks), 1) / _NUM_CHAINS / (1.0 + _WARM_UP))
     most = _FIXED_DRAWS if fixed else _MOST_DRAWS
-    num_draws = int(np.clip(min(rounds, _DRAWN_POINTS // len(problem.points)), _NUM_DRAWS, most))
+    if num_draws is None:
+        wanted = min(rounds, _DRAWN_POINTS // len(problem.points))
+        num_draws = int(np.clip(wanted, _NUM_DRAWS, most))
     num_warm = int(_WARM_UP * num_draws)
     per_link = total / (max(len(picks), 1) * _NUM_CHAINS * (num_draws + num_warm))
     found = []
@@ -308,6 +328,8 @@ def _sample(start: Start, seed: int, progress: Progress, *, fixed: bool) -> _Fou
     verdict: Literal["trust", "check", "do not trust"]
     verdict = "trust" if error < _TRUSTED else "check" if error < _CHECKED else "do not trust"
     reason = f"two chains agree on the probabilities of links within {error:.2g} on average"
+    if verdict != "trust":
+        reason += f"; try more moves (num_moves), {total:,} were made"
     preds = np.concatenate([draws.preds for draws in found])
     return _Found(
         shares,

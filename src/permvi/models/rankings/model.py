@@ -83,7 +83,7 @@ class Rankings:
             two items.
         TypeError: An argument has the wrong type.
 
-    Example:
+    Examples:
         >>> model = Rankings([["Rome", "Paris", "Lima"], ["Paris", ("Rome", "Lima")]])
         >>> model.items
         ('Rome', 'Paris', 'Lima')
@@ -169,7 +169,7 @@ class Rankings:
                 array or a DataFrame with these columns.
             items: As for `Rankings`.
 
-        Example:
+        Examples:
             >>> Rankings.from_comparisons([("A", "B", 3), ("B", "A")]).against.tolist()
             [[0.0, 1.0], [3.0, 0.0]]
         """
@@ -203,7 +203,7 @@ class Rankings:
             counts: As for `Rankings`.
             unranked: As for `Rankings`.
 
-        Example:
+        Examples:
             >>> Rankings.from_ranks([[1, 2, 3], [2, 1, float("nan")]]).levels.tolist()
             [[0, 1, 2], [1, 0, -1]]
         """
@@ -225,7 +225,7 @@ class Rankings:
 
         Only the order of each judge's ratings counts. The arguments are those of `from_ranks`.
 
-        Example:
+        Examples:
             >>> Rankings.from_ratings([[9.5, 7, 7]]).levels.tolist()
             [[0, 1, 1]]
         """
