@@ -3,7 +3,7 @@
     python -m benchmarks.linkage time --pairs 100000 1000000 10000000 --workers 1 2
     python -m benchmarks.linkage kills --pairs 300000 --times 10
     python -m benchmarks.linkage scaling --pairs 3000000 --workers 1 2
-    python -m benchmarks.linkage quality --seeds 6
+    python -m benchmarks.linkage quality --seeds 6 --first 1000
 
 ``time`` runs the command on generated Parquet files and measures wall and CPU seconds and the peak
 of memory of the process with its workers. ``kills`` ends runs by SIGKILL at random moments, resumes
@@ -255,13 +255,13 @@ def cmdline(pid):
         return ""
 
 
-def quality(seeds):
+def quality(first, count):
     spec = importlib.util.spec_from_file_location(
         "linkage_at_scale", ROOT / "examples" / "linkage_at_scale.py"
     )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    rows = [module.measure(seed) for seed in range(seeds)]
+    rows = [module.measure(seed) for seed in range(first, first + count)]
     for row in rows:
         print(json.dumps(row))
     return rows
@@ -274,6 +274,7 @@ def main():
     parser.add_argument("--workers", type=int, nargs="+", default=[1])
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -284,7 +285,7 @@ def main():
         elif given.what == "kills":
             rows = kill_all(given.pairs[0], given.times, Path(name))
         else:
-            rows = quality(given.seeds)
+            rows = quality(given.first, given.seeds)
     if given.out is not None:
         given.out.write_text(json.dumps(rows, indent=2) + "\n")
 

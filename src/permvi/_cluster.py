@@ -2,7 +2,8 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 # A scheduler always serves HTTP; on its usual port it would collide with another one.
@@ -52,3 +53,28 @@ def connected(workers: int, scheduler: str | None) -> Iterator[Any]:
         dask.Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+@contextlib.contextmanager
+def starting(workers: int, warm_up: Callable[[], None]) -> Iterator[Callable[[], Any]]:
+    """Start processes on this machine in the background, and call ``warm_up`` in each of them.
+
+    Yields:
+        A function that waits for them and returns their client.
+    """
+    context = connected(workers, None)
+
+    def start() -> Any:
+        client = context.__enter__()
+        client.run(warm_up)
+        return client
+
+    # Outside the thread, so that a missing package is an error at once.
+    distributed()
+    with ThreadPoolExecutor(1) as thread:
+        started = thread.submit(start)
+        try:
+            yield started.result
+        finally:
+            if started.exception() is None:
+                context.__exit__(None, None, None)

@@ -332,7 +332,9 @@ def write_table(path: Path, table: Any, *, compression: str = "zstd") -> Path:
     """Write an Arrow table as a Parquet file, whole or not at all."""
     pa = arrow()
     sink = pa.BufferOutputStream()
-    pa.parquet.write_table(table, sink, compression=compression)
+    # Probabilities hardly repeat: a dictionary of them would be built in vain.
+    repeating = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+    pa.parquet.write_table(table, sink, compression=compression, use_dictionary=repeating)
     return write_bytes(path, memoryview(sink.getvalue()))
 
 

@@ -49,9 +49,12 @@ class Thresholds(NamedTuple):
 
 def expected_quality(p: np.ndarray) -> tuple[Thresholds, dict[str, float]]:
     """Return the expected quality at each percent, and at the threshold of the largest F1."""
-    falling = np.sort(p)[::-1]
-    right = np.concatenate([[0.0], np.cumsum(falling)])
+    rising = np.sort(p)
+    right = np.concatenate([[0.0], np.cumsum(rising[::-1])])
     total = right[-1]
+
+    def count_from(threshold: Any) -> Any:
+        return len(rising) - np.searchsorted(rising, threshold)
 
     def quality(count: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -59,15 +62,18 @@ def expected_quality(p: np.ndarray) -> tuple[Thresholds, dict[str, float]]:
             f1 = np.where(count > 0, 2.0 * right[count] / (count + total), 0.0)
         return precision, np.nan_to_num(recall), f1
 
-    # Equal probabilities are linked together: only the last of them is a possible end.
-    ends = np.flatnonzero(np.append(falling[1:] < falling[:-1], True)) + 1
-    best = int(ends[np.argmax(quality(ends)[2])])
+    # A pair raises F1 if its probability is above F1 / 2: link those, and repeat (Dinkelbach 1967).
+    best, highest = len(rising), -1.0
+    while (f1 := 2.0 * right[best] / (best + total)) > highest:
+        highest, last = f1, best
+        best = int(count_from(0.5 * f1))
+    best = last
     thresholds = np.arange(_NUM_THRESHOLDS + 1) / _NUM_THRESHOLDS
-    counts = np.searchsorted(-falling, -thresholds, side="right")
+    counts = count_from(thresholds)
     at_best = quality(np.array([best]))
     names = ("precision", "recall", "f1")
     suggested = {
-        "threshold": float(falling[best - 1]),
+        "threshold": float(rising[-best]),
         "links": best,
         **{name: float(value[0]) for name, value in zip(names, at_best, strict=True)},
     }
