@@ -1,15 +1,18 @@
 """Linkage at scale: time and memory of `permvi match --pairs` over numbers of candidate pairs.
 
-    python -m benchmarks.linkage time --pairs 100000 1000000 10000000 --workers 1 2
+    python -m benchmarks.linkage time --pairs 100000 1000000 10000000 --workers 0 1 2
     python -m benchmarks.linkage kills --pairs 300000 --times 10
     python -m benchmarks.linkage scaling --pairs 3000000 --workers 1 2
     python -m benchmarks.linkage quality --seeds 6 --first 1000
+    python -m benchmarks.linkage large --seeds 10
 
 ``time`` runs the command on generated Parquet files and measures wall and CPU seconds and the peak
-of memory of the process with its workers. ``kills`` ends runs by SIGKILL at random moments, resumes
+of memory of the process with its workers; no workers are the threads of one process. ``kills`` ends runs by SIGKILL at random moments, resumes
 them, and compares all files with those of an undisturbed run; it also kills a Dask worker.
 ``scaling`` times the solving, and the whole, on Dask workers that have started before.
 ``quality`` compares probabilities with the truth of the generated linkage of ``examples``.
+``large`` compares the probabilities of components of 200 records, which are too entangled for exact
+sums, with long runs of other chains: those of Jerrum and Sinclair over matchings of any graph.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,15 +162,18 @@ def time_all(sizes, workers, folder):
     for num in sizes:
         source = folder / f"pairs-{num}.parquet"
         lefts, rights, pairs = generate(source, num)
-        hashes = set()
+        first = None
         for count in workers:
             out = folder / f"out-{num}-{count}"
             row = {"pairs": pairs, "left": lefts, "right": rights, "workers": count}
-            row |= measured(command(source, out, "--workers", str(count), "--quiet"))
-            hashes.add(digest(out))
+            options = ("--workers", str(count)) if count else ()
+            row |= measured(command(source, out, "--quiet", *options))
+            found = digest(out)
+            first = first or found
+            row["same_bytes_as_first"] = found == first
             rows.append(row)
             print(row, flush=True)
-        print("all runs wrote the same bytes:", len(hashes) == 1)
+            shutil.rmtree(out)
     return rows
 
 
@@ -267,9 +274,50 @@ def quality(first, count):
     return rows
 
 
+def large(first, count, sweeps=10_000, chains=8):
+    from permvi.linkage.chain_kernels import run_chain
+    from permvi.linkage.solve import ONE_TO_ONE, Task, solve
+
+    rows = []
+    for seed in range(first, first + count):
+        rng = np.random.default_rng(seed)
+        tails, heads, match, n, m = components(1, LARGE, rng)
+        heads = heads + n
+        weights = np.log(2.0) * rng.normal(np.where(match, 5.0, -4.0), 3.5)
+        ends = np.array([0, len(weights)])
+        sizes = np.array([n]), np.array([n + m])
+        began = time.process_time()
+        found = solve(Task(0, ONE_TO_ONE, np.arange(1), ends, *sizes, tails, heads, weights, seed))
+        seconds = time.process_time() - began
+        betas = np.geomspace(1.0, 1.5 / np.abs(weights).max(), 6)
+        means = []
+        for generator in rng.spawn(chains):
+            holds = np.full((len(betas), n + m), -1)
+            # The first fifth warms the chain up.
+            for steps in (sweeps // 5, sweeps):
+                sums, best = np.zeros(len(weights)), np.zeros(len(weights), bool)
+                run_chain(tails, heads, weights, betas, holds, steps, generator, sums, best)
+            means.append(sums / sweeps)
+        truth = np.mean(means, axis=0)
+        rows.append({
+            "seed": seed,
+            "pairs": len(weights),
+            "largest_difference": float(np.abs(found.p - truth).max()),
+            "mean_difference": float(np.abs(found.p - truth).mean()),
+            "largest_standard_error_of_long_chains": float(
+                (np.std(means, axis=0, ddof=1) / np.sqrt(chains)).max()
+            ),
+            "verdict": int(found.verdict[0]),
+            "stated_error": float(found.error[0]),
+            "cpu_seconds": round(seconds, 2),
+        })  # fmt: skip
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("time", "kills", "scaling", "quality"))
+    parser.add_argument("what", choices=("time", "kills", "scaling", "quality", "large"))
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1])
     parser.add_argument("--times", type=int, default=10)
@@ -284,6 +332,8 @@ def main():
             rows = scale_all(given.pairs[0], given.workers, Path(name))
         elif given.what == "kills":
             rows = kill_all(given.pairs[0], given.times, Path(name))
+        elif given.what == "large":
+            rows = large(given.first, given.seeds)
         else:
             rows = quality(given.first, given.seeds)
     if given.out is not None:

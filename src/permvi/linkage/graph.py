@@ -100,6 +100,8 @@ class Graph:
         ends = np.concatenate([[0], np.cumsum(counts)])
         places = np.repeat(self.edge_ends[groups] - ends[:-1], counts) + np.arange(ends[-1])
         pairs = self.order[places]
+        # Small numbers, since tasks travel.
+        small = np.min_scalar_type(int(self.sizes[groups].max()))
         return Task(
             number,
             rule,
@@ -107,8 +109,8 @@ class Graph:
             ends,
             self.num_left[groups],
             self.sizes[groups],
-            self.ranks[self.tails[pairs]],
-            self.ranks[self.heads[pairs]],
+            self.ranks[self.tails[pairs]].astype(small),
+            self.ranks[self.heads[pairs]].astype(small),
             self.weights[pairs],
             seed,
         )
@@ -182,11 +184,12 @@ def build_graph(
     del left, right
     with _threads.pool(2) as threads:
         grouped = threads.submit(_grouped, left_ids, right_ids, tails, heads, weights, kept)
+        once = threads.submit(_check_duplicates, source, left_ids, right_ids, tails, heads)
         if one_table:
             _check_ends(source, left_ids, tails, heads)
         elif not separate:
             _check_sides(source, left_ids, right_ids)
-        _check_duplicates(source, left_ids, right_ids, tails, heads)
+        once.result()
         return grouped.result(), notes
 
 
