@@ -7,8 +7,9 @@
     python -m benchmarks.linkage large --seeds 10
 
 ``time`` runs the command on generated Parquet files and measures wall and CPU seconds and the peak
-of memory of the process with its workers; no workers are the threads of one process. ``kills`` ends runs by SIGKILL at random moments, resumes
-them, and compares all files with those of an undisturbed run; it also kills a Dask worker.
+of memory of the process with its workers; 0 workers are the threads of one process. ``kills`` ends
+runs by SIGKILL at random moments after their first answer, resumes them, and compares all files
+with those of an undisturbed run; it also kills a Dask worker.
 ``scaling`` times the solving, and the whole, on Dask workers that have started before.
 ``quality`` compares probabilities with the truth of the generated linkage of ``examples``.
 ``large`` compares the probabilities of components of 200 records, which are too entangled for exact
@@ -210,34 +211,51 @@ def scale_all(num, workers, folder):
     return rows
 
 
+def answers(out):
+    return len(list(out.glob(".work/answer-*.parquet")))
+
+
+def started(source, out, *options):
+    """Start a run, and return it when it has kept its first answer."""
+    process = subprocess.Popen(command(source, out, "--quiet", *options))
+    while process.poll() is None and not answers(out):
+        time.sleep(0.005)
+    return process
+
+
 def kill_all(num, times, folder, seed=0):
     source = folder / "pairs.parquet"
     generate(source, num)
-    undisturbed = measured(command(source, folder / "whole", "--quiet"))["seconds"]
+    process = started(source, folder / "whole")
+    began, most = time.perf_counter(), 0
+    while process.poll() is None:
+        most = max(most, answers(folder / "whole"))
+        time.sleep(0.005)
+    duration = time.perf_counter() - began
     wanted = digest(folder / "whole")
     draw = random.Random(seed)
     rows = []
     for k in range(times):
         out = folder / f"killed-{k}"
-        moment = draw.uniform(0.2, 1.0) * undisturbed
-        process = subprocess.Popen(command(source, out, "--quiet"), stdout=subprocess.DEVNULL)
+        process = started(source, out)
+        # From the first answer to the end of an undisturbed run, writing included.
+        moment = draw.uniform(0.0, 1.0) * duration
         time.sleep(moment)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        kept = len(list(out.glob(".work/answer-*-pairs.parquet")))
+        row = {"seconds_after_first_answer": round(moment, 2), "answers": most}
+        row |= {"answers_kept": answers(out), "complete": (out / "summary.json").is_file()}
         measured(command(source, out, "--quiet"))
-        rows.append(
-            {"moment": round(moment, 2), "answers_kept": kept, "same": digest(out) == wanted}
-        )
+        rows.append(row | {"same": digest(out) == wanted})
         print(rows[-1], flush=True)
+        shutil.rmtree(out)
     out = folder / "worker"
-    process = subprocess.Popen(command(source, out, "--workers", "2", "--quiet"))
-    time.sleep(0.6 * undisturbed)
+    process = started(source, out, "--workers", "2")
     workers = [k for k in descendants(process.pid) if "spawn_main" in cmdline(k)]
-    if workers:
-        os.kill(workers[-1], signal.SIGKILL)
-    status = process.wait()
-    rows.append({"worker_killed": bool(workers), "status": status, "same": digest(out) == wanted})
+    os.kill(workers[-1], signal.SIGKILL)
+    row = {"answers_when_worker_was_killed": answers(out), "answers": most}
+    row |= {"status": process.wait(), "same": digest(out) == wanted}
+    rows.append(row)
     print(rows[-1])
     return rows
 

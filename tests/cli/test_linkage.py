@@ -76,6 +76,10 @@ BAD_FILES = {
         "expected columns of left and right records such as 'unique_id_l' and 'unique_id_r', got "
         "'unique_id_l', 'match_weight', 'town'",
     ),
+    "an id in place of the score": (
+        "unique_id_l,town,match_weight\nr1,Bonn,3\n",
+        "expected columns of left and right records",
+    ),
     "missing scores": (
         "unique_id_l,unique_id_r,town,street\nr1,x,Bonn,Am Hof\n",
         "got 'unique_id_l', 'unique_id_r', 'town', 'street'",

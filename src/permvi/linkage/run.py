@@ -22,6 +22,8 @@ _WORK = ".work"
 _OF_PAIRS = ("p", "best")
 # Tasks that are sent to a cluster before the first of them is back.
 _AHEAD = 32
+# The chains of groups of more records than this use all cores of their machine.
+_ALL_CORES = 2_000
 
 
 class Place(NamedTuple):
@@ -184,7 +186,7 @@ def _in_threads(tasks: Iterable[Task]) -> Generator[tuple[Task, Answer]]:
             while True:
                 # One more than there are threads, so that none of them has to wait.
                 for _, task in zip(range(count + 1 - len(running)), waiting, strict=False):
-                    running[threads.submit(solve, task)] = task
+                    running[threads.submit(_solve_beside_others, task)] = task
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -206,7 +208,7 @@ def _on_cluster(tasks: Iterable[Task], client: Any) -> Generator[tuple[Task, Ans
 
     def send(count: int) -> None:
         for _, task in zip(range(count), waiting, strict=False):
-            future = client.submit(_solve_on_one_core, task, pure=False, retries=3)
+            future = client.submit(_solve_beside_others, task, pure=False, retries=3)
             known[future] = task
             running.add(future)
 
@@ -217,8 +219,10 @@ def _on_cluster(tasks: Iterable[Task], client: Any) -> Generator[tuple[Task, Ans
         yield task, Answer(*answer)
 
 
-def _solve_on_one_core(task: Task) -> Answer:
-    """Solve a task on a worker, which shares its machine with others."""
+def _solve_beside_others(task: Task) -> Answer:
+    """Solve a task on one core, unless it has a group for which all others may have to wait."""
+    if task.num_vertices.max() > _ALL_CORES:
+        return solve(task)
     with _threads.one_core():
         return solve(task)
 
