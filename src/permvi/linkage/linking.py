@@ -169,7 +169,7 @@ def _match(
 ) -> Linkage:
     """Read, link and write; the arguments are those of `match_pairs`."""
     with run.opened(out) as place:
-        spool = place.work / "spool"
+        spool = place.work / run.SPOOL
         spool.mkdir(exist_ok=True)
         progress("reading", 0, 1)
         source = open_source(pairs, spool, where["client"])

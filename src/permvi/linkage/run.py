@@ -17,7 +17,10 @@ from permvi.linkage.graph import Graph
 from permvi.linkage.solve import Answer, Task, solve
 from permvi.linkage.sources import arrow, write_table
 
+# The folder for what is not finished, and folders in it for copies of the input and for results.
 _WORK = ".work"
+SPOOL = "spool"
+_FINAL = "final"
 # The fields of an answer that belong to pairs; all others belong to groups.
 _OF_PAIRS = ("p", "best")
 # Tasks that are sent to a cluster before the first of them is back.
@@ -68,6 +71,8 @@ def opened(out: Path) -> Iterator[Place]:
             try:
                 yield Place(out, work)
             except BaseException:
+                for name in (SPOOL, _FINAL):
+                    shutil.rmtree(work / name, ignore_errors=True)
                 if not list(work.glob("answer-*.parquet")):
                     shutil.rmtree(work, ignore_errors=True)
                 raise
@@ -279,7 +284,7 @@ def publishing(place: Place) -> Iterator[Path]:
 
     Until then the old results, or none, are there.
     """
-    final = place.work / "final"
+    final = place.work / _FINAL
     shutil.rmtree(final, ignore_errors=True)
     final.mkdir()
     yield final
