@@ -261,7 +261,7 @@ def _save(work: Path, task: Task, answer: Answer) -> None:
     for name, values in answer._asdict().items():
         ends = pa.array([0, len(values)], pa.int64())
         fields[name] = pa.LargeListArray.from_arrays(ends, pa.array(values))
-    write_table(_file(work, task), pa.table(fields), compression="lz4")
+    write_table(_file(work, task), pa.table(fields))
 
 
 def _load(work: Path, task: Task) -> Answer | None:
