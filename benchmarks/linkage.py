@@ -129,14 +129,21 @@ def peak_of_tree(pid):
     return total
 
 
-def measured(arguments):
-    """Run a command; return wall and CPU seconds and the peak of memory in GB."""
+def measured(arguments, out):
+    """Run a command; return wall and CPU seconds and the peak of memory in GB.
+
+    Solving lasts from the first answer in the folder ``out`` to the first table.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
     peak = 0
+    first = last = None
     while process.poll() is None:
         peak = max(peak, peak_of_tree(process.pid))
+        now = time.perf_counter()
+        first = first or (now if answers(out) else None)
+        last = last or (now if (out / ".work" / "final").is_dir() else None)
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(f"{arguments} ended with status {process.returncode}")
@@ -145,6 +152,7 @@ def measured(arguments):
     return {
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(cpu, 1),
+        "seconds_solving": round(last - first, 1) if first and last else None,
         "peak_gb": round(peak / 1e9, 2),
     }
 
@@ -168,7 +176,7 @@ def time_all(sizes, workers, folder):
             out = folder / f"out-{num}-{count}"
             row = {"pairs": pairs, "left": lefts, "right": rights, "workers": count}
             options = ("--workers", str(count)) if count else ()
-            row |= measured(command(source, out, "--quiet", *options))
+            row |= measured(command(source, out, "--quiet", *options), out)
             found = digest(out)
             first = first or found
             row["same_bytes_as_first"] = found == first
@@ -245,7 +253,7 @@ def kill_all(num, times, folder, seed=0):
         process.wait()
         row = {"seconds_after_first_answer": round(moment, 2), "answers": most}
         row |= {"answers_kept": answers(out), "complete": (out / "summary.json").is_file()}
-        measured(command(source, out, "--quiet"))
+        measured(command(source, out, "--quiet"), out)
         rows.append(row | {"same": digest(out) == wanted})
         print(rows[-1], flush=True)
         shutil.rmtree(out)
