@@ -1,15 +1,19 @@
 """Linkage at scale: time and memory of `permvi match --pairs` over numbers of candidate pairs.
 
-    python -m benchmarks.linkage time --pairs 100000 1000000 10000000 --workers 1 2
+    python -m benchmarks.linkage time --pairs 100000 1000000 10000000 --workers 0 1 2
     python -m benchmarks.linkage kills --pairs 300000 --times 10
     python -m benchmarks.linkage scaling --pairs 3000000 --workers 1 2
-    python -m benchmarks.linkage quality --seeds 6
+    python -m benchmarks.linkage quality --seeds 6 --first 1000
+    python -m benchmarks.linkage large --seeds 10
 
 ``time`` runs the command on generated Parquet files and measures wall and CPU seconds and the peak
-of memory of the process with its workers. ``kills`` ends runs by SIGKILL at random moments, resumes
-them, and compares all files with those of an undisturbed run; it also kills a Dask worker.
+of memory of the process with its workers; 0 workers are the threads of one process. ``kills`` ends
+runs by SIGKILL at random moments after their first answer, resumes them, and compares all files
+with those of an undisturbed run; it also kills a Dask worker.
 ``scaling`` times the solving, and the whole, on Dask workers that have started before.
 ``quality`` compares probabilities with the truth of the generated linkage of ``examples``.
+``large`` compares the probabilities of components of 200 records, which are too entangled for exact
+sums, with long runs of other chains: those of Jerrum and Sinclair over matchings of any graph.
 """
 
 import argparse
@@ -20,6 +24,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,14 +129,21 @@ def peak_of_tree(pid):
     return total
 
 
-def measured(arguments):
-    """Run a command; return wall and CPU seconds and the peak of memory in GB."""
+def measured(arguments, out):
+    """Run a command; return wall and CPU seconds and the peak of memory in GB.
+
+    Solving lasts from the first answer in the folder ``out`` to the first table.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
     peak = 0
+    first = last = None
     while process.poll() is None:
         peak = max(peak, peak_of_tree(process.pid))
+        now = time.perf_counter()
+        first = first or (now if answers(out) else None)
+        last = last or (now if (out / ".work" / "final").is_dir() else None)
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(f"{arguments} ended with status {process.returncode}")
@@ -140,6 +152,7 @@ def measured(arguments):
     return {
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(cpu, 1),
+        "seconds_solving": round(last - first, 1) if first and last else None,
         "peak_gb": round(peak / 1e9, 2),
     }
 
@@ -158,15 +171,18 @@ def time_all(sizes, workers, folder):
     for num in sizes:
         source = folder / f"pairs-{num}.parquet"
         lefts, rights, pairs = generate(source, num)
-        hashes = set()
+        first = None
         for count in workers:
             out = folder / f"out-{num}-{count}"
             row = {"pairs": pairs, "left": lefts, "right": rights, "workers": count}
-            row |= measured(command(source, out, "--workers", str(count), "--quiet"))
-            hashes.add(digest(out))
+            options = ("--workers", str(count)) if count else ()
+            row |= measured(command(source, out, "--quiet", *options), out)
+            found = digest(out)
+            first = first or found
+            row["same_bytes_as_first"] = found == first
             rows.append(row)
             print(row, flush=True)
-        print("all runs wrote the same bytes:", len(hashes) == 1)
+            shutil.rmtree(out)
     return rows
 
 
@@ -203,34 +219,51 @@ def scale_all(num, workers, folder):
     return rows
 
 
+def answers(out):
+    return len(list(out.glob(".work/answer-*.parquet")))
+
+
+def started(source, out, *options):
+    """Start a run, and return it when it has kept its first answer."""
+    process = subprocess.Popen(command(source, out, "--quiet", *options))
+    while process.poll() is None and not answers(out):
+        time.sleep(0.005)
+    return process
+
+
 def kill_all(num, times, folder, seed=0):
     source = folder / "pairs.parquet"
     generate(source, num)
-    undisturbed = measured(command(source, folder / "whole", "--quiet"))["seconds"]
+    process = started(source, folder / "whole")
+    began, most = time.perf_counter(), 0
+    while process.poll() is None:
+        most = max(most, answers(folder / "whole"))
+        time.sleep(0.005)
+    duration = time.perf_counter() - began
     wanted = digest(folder / "whole")
     draw = random.Random(seed)
     rows = []
     for k in range(times):
         out = folder / f"killed-{k}"
-        moment = draw.uniform(0.2, 1.0) * undisturbed
-        process = subprocess.Popen(command(source, out, "--quiet"), stdout=subprocess.DEVNULL)
+        process = started(source, out)
+        # From the first answer to the end of an undisturbed run, writing included.
+        moment = draw.uniform(0.0, 1.0) * duration
         time.sleep(moment)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        kept = len(list(out.glob(".work/answer-*-pairs.parquet")))
-        measured(command(source, out, "--quiet"))
-        rows.append(
-            {"moment": round(moment, 2), "answers_kept": kept, "same": digest(out) == wanted}
-        )
+        row = {"seconds_after_first_answer": round(moment, 2), "answers": most}
+        row |= {"answers_kept": answers(out), "complete": (out / "summary.json").is_file()}
+        measured(command(source, out, "--quiet"), out)
+        rows.append(row | {"same": digest(out) == wanted})
         print(rows[-1], flush=True)
+        shutil.rmtree(out)
     out = folder / "worker"
-    process = subprocess.Popen(command(source, out, "--workers", "2", "--quiet"))
-    time.sleep(0.6 * undisturbed)
+    process = started(source, out, "--workers", "2")
     workers = [k for k in descendants(process.pid) if "spawn_main" in cmdline(k)]
-    if workers:
-        os.kill(workers[-1], signal.SIGKILL)
-    status = process.wait()
-    rows.append({"worker_killed": bool(workers), "status": status, "same": digest(out) == wanted})
+    os.kill(workers[-1], signal.SIGKILL)
+    row = {"answers_when_worker_was_killed": answers(out), "answers": most}
+    row |= {"status": process.wait(), "same": digest(out) == wanted}
+    rows.append(row)
     print(rows[-1])
     return rows
 
@@ -255,25 +288,67 @@ def cmdline(pid):
         return ""
 
 
-def quality(seeds):
+def quality(first, count):
     spec = importlib.util.spec_from_file_location(
         "linkage_at_scale", ROOT / "examples" / "linkage_at_scale.py"
     )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    rows = [module.measure(seed) for seed in range(seeds)]
+    rows = [module.measure(seed) for seed in range(first, first + count)]
     for row in rows:
         print(json.dumps(row))
     return rows
 
 
+def large(first, count, sweeps=10_000, chains=8):
+    from permvi.linkage.chain_kernels import run_chain
+    from permvi.linkage.solve import ONE_TO_ONE, Task, solve
+
+    rows = []
+    for seed in range(first, first + count):
+        rng = np.random.default_rng(seed)
+        tails, heads, match, n, m = components(1, LARGE, rng)
+        heads = heads + n
+        weights = np.log(2.0) * rng.normal(np.where(match, 5.0, -4.0), 3.5)
+        ends = np.array([0, len(weights)])
+        sizes = np.array([n]), np.array([n + m])
+        began = time.process_time()
+        found = solve(Task(0, ONE_TO_ONE, np.arange(1), ends, *sizes, tails, heads, weights, seed))
+        seconds = time.process_time() - began
+        betas = np.geomspace(1.0, 1.5 / np.abs(weights).max(), 6)
+        means = []
+        for generator in rng.spawn(chains):
+            holds = np.full((len(betas), n + m), -1)
+            # The first fifth warms the chain up.
+            for steps in (sweeps // 5, sweeps):
+                sums, best = np.zeros(len(weights)), np.zeros(len(weights), bool)
+                run_chain(tails, heads, weights, betas, holds, steps, generator, sums, best)
+            means.append(sums / sweeps)
+        truth = np.mean(means, axis=0)
+        rows.append({
+            "seed": seed,
+            "pairs": len(weights),
+            "largest_difference": float(np.abs(found.p - truth).max()),
+            "mean_difference": float(np.abs(found.p - truth).mean()),
+            "largest_standard_error_of_long_chains": float(
+                (np.std(means, axis=0, ddof=1) / np.sqrt(chains)).max()
+            ),
+            "verdict": int(found.verdict[0]),
+            "stated_error": float(found.error[0]),
+            "cpu_seconds": round(seconds, 2),
+        })  # fmt: skip
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("time", "kills", "scaling", "quality"))
+    parser.add_argument("what", choices=("time", "kills", "scaling", "quality", "large"))
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1])
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--out", type=Path, help="write the rows as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -283,8 +358,10 @@ def main():
             rows = scale_all(given.pairs[0], given.workers, Path(name))
         elif given.what == "kills":
             rows = kill_all(given.pairs[0], given.times, Path(name))
+        elif given.what == "large":
+            rows = large(given.first, given.seeds)
         else:
-            rows = quality(given.seeds)
+            rows = quality(given.first, given.seeds)
     if given.out is not None:
         given.out.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -2,11 +2,18 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 # A scheduler always serves HTTP; on its usual port it would collide with another one.
 _ANY_PORT = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+# Nobody looks at the statistics of processes that live for one call, and they cost time.
+_NO_STATISTICS = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.tick.interval": "1s",
+}
 
 
 def distributed() -> Any:
@@ -28,10 +35,10 @@ def connected(workers: int, scheduler: str | None) -> Iterator[Any]:
     Raises:
         ValueError: Dask is missing, or there is no scheduler at the address.
     """
-    dask = distributed()
+    module = distributed()
     if scheduler is not None:
         try:
-            client = dask.Client(scheduler, timeout="10s", set_as_default=False)
+            client = module.Client(scheduler, timeout="10s", set_as_default=False)
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"scheduler must be the address of a running Dask scheduler, got {scheduler!r} "
@@ -40,15 +47,45 @@ def connected(workers: int, scheduler: str | None) -> Iterator[Any]:
         with client:
             yield client
         return
+    import dask.config
+
     # One thread per worker: JAX and the solvers start their own.
-    with (
-        dask.LocalCluster(
+    with dask.config.set(_NO_STATISTICS):
+        cluster = module.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             scheduler_kwargs=_ANY_PORT,
             memory_limit=0,
             silence_logs=logging.ERROR,
-        ) as cluster,
-        dask.Client(cluster, set_as_default=False) as client,
+        )
+    with (
+        cluster,
+        # Answers come straight from the workers, and not through the scheduler.
+        module.Client(cluster, set_as_default=False, direct_to_workers=True) as client,
     ):
         yield client
+
+
+@contextlib.contextmanager
+def starting(workers: int, warm_up: Callable[[], None]) -> Iterator[Callable[[], Any]]:
+    """Start processes on this machine in the background, and call ``warm_up`` in each of them.
+
+    Yields:
+        A function that waits for them and returns their client.
+    """
+    context = connected(workers, None)
+
+    def start() -> Any:
+        client = context.__enter__()
+        client.run(warm_up)
+        return client
+
+    # Outside the thread, so that a missing package is an error at once.
+    distributed()
+    with ThreadPoolExecutor(1) as thread:
+        started = thread.submit(start)
+        try:
+            yield started.result
+        finally:
+            if started.exception() is None:
+                context.__exit__(None, None, None)

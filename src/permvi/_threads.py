@@ -13,15 +13,32 @@ from typing import Any
 _lock = threading.Lock()
 _num_open = 0
 _limits: Any = None
+# Whether the pools of a thread have one thread each.
+_own = threading.local()
+
+
+def num_cores() -> int:
+    """Return the number of cores that the pools of this thread may use."""
+    return 1 if getattr(_own, "one_core", False) else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def pool(num_tasks: int) -> Iterator[ThreadPoolExecutor]:
     """Open threads for this many tasks, at most one per core; one task leaves BLAS as it is."""
-    num_threads = min(num_tasks, os.cpu_count() or 1)
-    limited = single_threaded_blas() if num_threads > 1 else contextlib.nullcontext()
-    with limited, ThreadPoolExecutor(num_threads) as threads:
+    limited = single_threaded_blas() if num_tasks > 1 else contextlib.nullcontext()
+    with limited, ThreadPoolExecutor(min(num_tasks, num_cores())) as threads:
         yield threads
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Give the pools that this thread opens one thread each: others use the other cores."""
+    _own.one_core = True
+    try:
+        with single_threaded_blas():
+            yield
+    finally:
+        _own.one_core = False
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import json
 import pandas as pd
 import pytest
 
+pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 SPLINK = "unique_id_l,unique_id_r,match_weight,town\nr1,x,3,Bonn\nr1,y,-2,Kiel\nr2,x,2,Bonn\n"
@@ -89,6 +90,61 @@ def test_bad_options_end_with_status_2(run, write, tmp_path, options, words):
     assert words in done.output
     assert len(done.output.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+BAD_FILES = {
+    "missing ids": (
+        "unique_id_l,match_weight,town\nr1,3,Bonn\n",
+        "expected columns of left and right records such as 'unique_id_l' and 'unique_id_r', got "
+        "'unique_id_l', 'match_weight', 'town'",
+    ),
+    "an id in place of the score": (
+        "unique_id_l,town,match_weight\nr1,Bonn,3\n",
+        "expected columns of left and right records",
+    ),
+    "missing scores": (
+        "unique_id_l,unique_id_r,town,street\nr1,x,Bonn,Am Hof\n",
+        "got 'unique_id_l', 'unique_id_r', 'town', 'street'",
+    ),
+    "NaN": (SPLINK.replace("-2", "nan"), "row 2: expected a number in column 'match_weight'"),
+    "nothing": (SPLINK.replace("-2", ""), "row 2: expected a number in column 'match_weight'"),
+    "text": (SPLINK.replace("-2", "high"), "row 2: expected a number in column 'match_weight'"),
+    "a pair twice": (SPLINK + "r1,x,3,Kiel\n", "expected each pair once, got 'r1' and 'x' again"),
+    "both sides": (SPLINK + "x,z,3,Kiel\n", "expected a record on one side only, got 'x' on both"),
+    "a missing id": (SPLINK + ",z,3,Kiel\n", "row 4: expected an id in column 'unique_id_l'"),
+    "an empty file": ("", "expected a table of pairs, got an empty file"),
+    "a header alone": (SPLINK.splitlines()[0] + "\n", "expected at least one pair, got none"),
+    "rows of two lengths": (SPLINK + "r4,y\n", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files_end_with_status_2_and_leave_nothing(run, write, tmp_path, name):
+    text, words = BAD_FILES[name]
+    path = write("pairs.csv", text)
+    # Ids on both sides are allowed in all cases but one.
+    option = "--one-to-one" if name == "both sides" else "--separate-ids"
+    refused(run("match", "--pairs", path, option, "--out", tmp_path / "out"), words, tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.9])
+def test_truncated_files_end_with_status_2_and_leave_nothing(run, write, tmp_path, kept):
+    table = pa.table({"unique_id_l": ["a", "b"], "unique_id_r": ["x", "y"], "p": [0.5, 0.25]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    whole = sink.getvalue().to_pybytes()
+    path = write("pairs.parquet", whole[: int(kept * len(whole))])
+    refused(run("match", "--pairs", path, "--out", tmp_path / "out"), "cannot be read", tmp_path)
+
+
+def refused(done, words, folder):
+    """Check that a command has said one sentence, and written nothing."""
+    assert done.exit_code == 2
+    assert words in done.output
+    assert len(done.output.strip().splitlines()) == 1
+    assert [path.name for path in folder.iterdir()] == [
+        path.name for path in folder.glob("pairs.*")
+    ]
 
 
 def test_options_of_linkage_need_pairs(run, write):

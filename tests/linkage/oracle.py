@@ -50,3 +50,42 @@ def random_graph(rng, num, *, bipartite, most=14):
     chosen = sorted(rng.choice(len(every), count, replace=False))
     tails, heads = np.array([every[k] for k in chosen]).T
     return tails.astype(np.int32), heads.astype(np.int32), left
+
+
+def sum_in_order(num, tails, heads, weights):
+    """Marginals of the edges of a graph of any size, if all edges join vertices of close numbers.
+
+    Vertices are decided from 0 on. What came before matters only through the set of later vertices
+    that are taken, kept as the bits of a whole number.
+    """
+    later = [[] for _ in range(num)]
+    for e, ends in enumerate(zip(tails, heads, strict=True)):
+        later[min(ends)].append((1 << int(max(ends)), np.exp(weights[e]), e))
+
+    def choices(taken, v):
+        rest = taken & ~(1 << v)
+        yield rest, 1.0, None
+        if rest == taken:
+            for other, weight, e in later[v]:
+                if not taken & other:
+                    yield taken | other, weight, e
+
+    before = [{0: 1.0}]
+    for v in range(num):
+        sums = {}
+        for taken, total in before[-1].items():
+            for rest, weight, _ in choices(taken, v):
+                sums[rest] = sums.get(rest, 0.0) + total * weight
+        before.append(sums)
+    log_z, after = np.log(before[-1][0]), {0: 1.0 / before[-1][0]}
+    marginals = np.zeros(len(weights))
+    for v in reversed(range(num)):
+        sums = {}
+        for taken, total in before[v].items():
+            for rest, weight, e in choices(taken, v):
+                term = weight * after[rest]
+                sums[taken] = sums.get(taken, 0.0) + term
+                if e is not None:
+                    marginals[e] += total * term
+        after = sums
+    return marginals, log_z

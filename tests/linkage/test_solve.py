@@ -1,11 +1,14 @@
 """Probabilities of linkings against enumeration, and chains against exact sums."""
 
+import functools
+
 import numpy as np
 import pytest
 
+from permvi.inference import linear
 from permvi.linkage import solve as solving
 from permvi.linkage.solve import DEDUPE, MANY_TO_ONE, ONE_TO_MANY, ONE_TO_ONE, Task, solve
-from tests.linkage.oracle import enumerate_graph, enumerate_sets, random_graph
+from tests.linkage.oracle import enumerate_graph, enumerate_sets, random_graph, sum_in_order
 
 
 def task_of(graphs, rule, seed=0):
@@ -127,6 +130,44 @@ def test_chains_agree_with_exact_sums(rng, rule, monkeypatch):
     np.testing.assert_allclose(sampled.p, exact.p, atol=0.01)
     assert weights[sampled.best].sum() == pytest.approx(weights[exact.best].sum(), abs=1e-9)
     assert sampled.variance[0] == pytest.approx(exact.variance[0], rel=0.2)
+
+
+def band(rng, size, rule):
+    """A component whose records have candidates of close numbers, in the order of a long street.
+
+    Vertices are numbered along the street for `sum_in_order`; a task wants left ones first.
+    """
+    every = [(a, b) for a in range(size) for b in range(a + 1, min(a + 6, size))
+             if rule == DEDUPE or (b - a) % 2]  # fmt: skip
+    keep = [k for k, (a, b) in enumerate(every) if b == a + 1 or rng.random() < 0.6]
+    tails, heads = np.array([every[k] for k in keep]).T
+    weights = rng.normal(np.where(rng.random(len(keep)) < 0.3, 3.0, -1.0), 2.0)
+    p, log_z = sum_in_order(size, tails, heads, weights)
+    if rule == ONE_TO_ONE:
+        odd = tails % 2 == 1
+        tails[odd], heads[odd] = heads[odd], tails[odd]
+        tails, heads = tails // 2, size // 2 + heads // 2
+    ends = tails.astype(np.int32), heads.astype(np.int32)
+    return task_of([(*ends, weights, size // 2, size)], rule), p, log_z
+
+
+@pytest.mark.parametrize("rule", [ONE_TO_ONE, DEDUPE])
+def test_sums_over_large_components(rng, rule):
+    task, p, log_z = band(rng, 200, rule)
+    found = solve(task)
+    assert found.exact.all()
+    np.testing.assert_allclose(found.p, p, atol=1e-9)
+    assert found.log_evidence[0] == pytest.approx(log_z, abs=1e-9)
+
+
+def test_chains_over_large_components(rng, only_chains, monkeypatch):
+    no_sums = functools.partial(linear.LinearOptions, max_size=0, max_states=0)
+    monkeypatch.setattr(linear, "LinearOptions", no_sums)
+    task, p, _ = band(rng, 200, ONE_TO_ONE)
+    found = solve(task)
+    assert not found.exact.any()
+    assert found.verdict[0] == 0
+    np.testing.assert_allclose(found.p, p, atol=0.01)
 
 
 def test_chains_do_not_depend_on_how_groups_are_packed(rng, only_chains, monkeypatch):

@@ -66,7 +66,11 @@ Out = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="With --pairs: processes on this machine (Dask).", show_default="1"),
+    typer.Option(
+        min=1,
+        help="With --pairs: start Dask workers on this machine, which use one core each. Without, "
+        "the threads of one process use all cores.",
+    ),
 ]
 Cluster = Annotated[
     str | None,
@@ -190,7 +194,7 @@ def link(
             separate_ids=asked.separate_ids,
             calibrate=asked.calibrate,
             seed=seed,
-            workers=asked.workers or 1,
+            workers=asked.workers,
             scheduler=asked.cluster,
             progress=progress,
         )

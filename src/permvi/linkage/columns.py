@@ -119,7 +119,10 @@ def _sides(
     for a, b in _SIDES:
         if a in lower and b in lower:
             return left or lower[a], right or lower[b]
-    if len(names) == 3 and left is None and right is None:
+    known = {name for pair in _SIDES for name in pair} | set(_SCORES)
+    # Three columns with other names are records and a score; half of a known pair is a mistake.
+    unknown = not known & {name.lower().strip() for name in names[:2]}
+    if len(names) == 3 and left is None and right is None and unknown:
         return names[0], names[1]
     raise ValueError(
         f"{source.name}: expected columns of left and right records such as 'unique_id_l' and "

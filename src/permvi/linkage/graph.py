@@ -100,6 +100,8 @@ class Graph:
         ends = np.concatenate([[0], np.cumsum(counts)])
         places = np.repeat(self.edge_ends[groups] - ends[:-1], counts) + np.arange(ends[-1])
         pairs = self.order[places]
+        # Small numbers, since tasks travel.
+        small = np.min_scalar_type(int(self.sizes[groups].max()))
         return Task(
             number,
             rule,
@@ -107,8 +109,8 @@ class Graph:
             ends,
             self.num_left[groups],
             self.sizes[groups],
-            self.ranks[self.tails[pairs]],
-            self.ranks[self.heads[pairs]],
+            self.ranks[self.tails[pairs]].astype(small),
+            self.ranks[self.heads[pairs]].astype(small),
             self.weights[pairs],
             seed,
         )
@@ -178,20 +180,17 @@ def build_graph(
             (left_ids, tails), (right_ids, heads) = tuple(threads.map(_encode, (left, right)))
         if separate:
             notes.append("equal ids on both sides are different records")
-        else:
-            _check_sides(source, left_ids, right_ids)
         heads += len(left_ids)
     del left, right
-    num = len(left_ids) + (0 if right_ids is None else len(right_ids))
-    if one_table:
-        same = np.flatnonzero(tails == heads)
-        if len(same):
-            raise ValueError(
-                f"{source.name}: expected pairs of different records, got "
-                f"{left_ids[int(tails[same[0]])].as_py()!r:.60} with itself."
-            )
-    _check_duplicates(source, left_ids, right_ids, tails, heads, num)
-    return _grouped(left_ids, right_ids, tails, heads, weights, kept, num), notes
+    with _threads.pool(2) as threads:
+        grouped = threads.submit(_grouped, left_ids, right_ids, tails, heads, weights, kept)
+        once = threads.submit(_check_duplicates, source, left_ids, right_ids, tails, heads)
+        if one_table:
+            _check_ends(source, left_ids, tails, heads)
+        elif not separate:
+            _check_sides(source, left_ids, right_ids)
+        once.result()
+        return grouped.result(), notes
 
 
 def _ids(source: Source, columns: Columns, side: int, kept: np.ndarray | None) -> Any:
@@ -262,6 +261,15 @@ def _encode_together(source: Source, left: Any, right: Any) -> tuple[Any, np.nda
     return ids, codes[: len(left)], codes[len(left) :].copy()
 
 
+def _check_ends(source: Source, ids: Any, tails: np.ndarray, heads: np.ndarray) -> None:
+    same = np.flatnonzero(tails == heads)
+    if len(same):
+        raise ValueError(
+            f"{source.name}: expected pairs of different records, got "
+            f"{ids[int(tails[same[0]])].as_py()!r:.60} with itself."
+        )
+
+
 def _check_sides(source: Source, left_ids: Any, right_ids: Any) -> None:
     if left_ids.type != right_ids.type:
         return
@@ -276,8 +284,9 @@ def _check_sides(source: Source, left_ids: Any, right_ids: Any) -> None:
 
 
 def _check_duplicates(
-    source: Source, left_ids: Any, right_ids: Any, tails: np.ndarray, heads: np.ndarray, num: int
+    source: Source, left_ids: Any, right_ids: Any, tails: np.ndarray, heads: np.ndarray
 ) -> None:
+    num = len(left_ids) + (0 if right_ids is None else len(right_ids))
     first, second = (tails, heads) if right_ids is not None else (
         np.minimum(tails, heads),
         np.maximum(tails, heads),
@@ -303,7 +312,6 @@ def regrouped(graph: Graph, pairs: np.ndarray) -> Graph:
         graph.heads[pairs],
         graph.weights[pairs],
         None,
-        len(graph.labels),
     )
 
 
@@ -314,12 +322,12 @@ def _grouped(
     heads: np.ndarray,
     weights: np.ndarray,
     kept: np.ndarray | None,
-    num: int,
 ) -> Graph:
     """Split pairs into connected groups."""
     # Imported here because it loads numba.
-    from permvi.linkage.graph_kernels import join, number_roots, rank_in_groups
+    from permvi.linkage.graph_kernels import join, number_roots, rank_in_groups, sort_by_group
 
+    num = len(left_ids) + (0 if right_ids is None else len(right_ids))
     parents = np.arange(num, dtype=np.int32)
     for start in range(0, len(tails), _CHUNK):
         join(parents, tails[start : start + _CHUNK], heads[start : start + _CHUNK])
@@ -328,10 +336,7 @@ def _grouped(
     del parents
     ranks, sizes = np.empty(num, np.int32), np.zeros(count, np.int64)
     rank_in_groups(labels, sizes, ranks)
-    of_pair = labels[tails]
-    order = np.argsort(of_pair, kind="stable").astype(np.int32)
-    edge_ends = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(of_pair, minlength=count), out=edge_ends[1:])
+    order, edge_ends = sort_by_group(tails, labels, count)
     num_left = np.bincount(labels[: len(left_ids)], minlength=count)
     return Graph(
         left_ids, right_ids, tails, heads, weights, weights, kept, labels, ranks, sizes, num_left,

@@ -46,3 +46,21 @@ def rank_in_groups(labels: np.ndarray, sizes: np.ndarray, ranks: np.ndarray) -> 
     for k in range(len(labels)):
         ranks[k] = sizes[labels[k]]
         sizes[labels[k]] += 1
+
+
+@compiled()
+def sort_by_group(
+    tails: np.ndarray, labels: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (E,) the edges by the label of their tail, and (count+1,) where each label begins."""
+    ends = np.zeros(count + 1, np.int64)
+    for e in range(len(tails)):
+        ends[labels[tails[e]] + 1] += 1
+    for c in range(count):
+        ends[c + 1] += ends[c]
+    place, order = ends[:-1].copy(), np.empty(len(tails), np.int32)
+    for e in range(len(tails)):
+        c = labels[tails[e]]
+        order[place[c]] = e
+        place[c] += 1
+    return order, ends

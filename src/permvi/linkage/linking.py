@@ -15,10 +15,10 @@ from permvi._version import __version__
 from permvi.inference.method import Progress, silent
 from permvi.linkage import run, tables
 from permvi.linkage.calibration import Calibration, calibrate_weights
-from permvi.linkage.columns import find_columns, read_scores
-from permvi.linkage.graph import build_graph
-from permvi.linkage.solve import RULES
-from permvi.linkage.sources import arrow, open_source
+from permvi.linkage.columns import Columns, find_columns, read_scores
+from permvi.linkage.graph import Graph, build_graph
+from permvi.linkage.solve import RULES, Answer
+from permvi.linkage.sources import Source, arrow, open_source
 from permvi.linkage.summary import summarise
 
 _MAY_STAY_UNMATCHED = (
@@ -77,7 +77,7 @@ def match_pairs(
     separate_ids: bool = False,
     calibrate: Any = None,
     seed: int = 0,
-    workers: int = 1,
+    workers: int | None = None,
     scheduler: str | None = None,
     client: Any = None,
     progress: Progress | None = None,
@@ -112,7 +112,8 @@ def match_pairs(
         calibrate: Known pairs, as a file or table with the columns of records and one that says
             whether a pair is a match; see `permvi.linkage.calibration`.
         seed: The seed of chains. The same seed gives the same result.
-        workers: The number of processes on this machine.
+        workers: The number of Dask workers to start on this machine, each of which is a process
+            that uses one core. By default the threads of this process do the work, on all cores.
         scheduler: The address of a Dask scheduler.
         client: A Dask client.
         progress: Called now and then as ``progress(what, done, total)``.
@@ -125,7 +126,8 @@ def match_pairs(
             a record is on both sides, or a file cannot be read.
     """
     _checks.one_of("rule", rule, RULES)
-    _checks.whole("workers", workers)
+    if workers is not None:
+        _checks.whole("workers", workers)
     _checks.positive_number("temperature", temperature)
     if threshold is not None and not 0.0 <= threshold <= 1.0:
         raise ValueError(f"threshold must be a probability, got {threshold:g}.")
@@ -167,51 +169,69 @@ def _match(
 ) -> Linkage:
     """Read, link and write; the arguments are those of `match_pairs`."""
     with run.opened(out) as place:
-        spool = place.work / "spool"
+        spool = place.work / run.SPOOL
         spool.mkdir(exist_ok=True)
         progress("reading", 0, 1)
         source = open_source(pairs, spool, where["client"])
         columns = find_columns(source, *columns_given)
         source.settle_types((columns.left, columns.right))
         weights, notes = read_scores(source, columns, temperature)
-        graph, more = build_graph(
-            source,
-            columns,
-            weights - unmatched,
-            rule=rule,
-            threshold=threshold,
-            separate_ids=separate_ids,
-        )
-        del weights
-        fitted = None
-        if calibrate is not None:
-            progress("calibrating", 0, 1)
-            graph, fitted = calibrate_weights(graph, rule, calibrate, columns, spool, seed)
-        assumptions = (*columns.notes, *notes, *more, _MAY_STAY_UNMATCHED)
-        settings = (rule, seed, __version__, source.schema.to_string())
-        fingerprint = graph.fingerprint(*settings)
-        run.check_same_run(place, fingerprint)
-        found = run.solve_all(graph, rule, seed, work=place.work, progress=progress, **where)
+        with run.client_of(**where) as client:
+            graph, more = build_graph(
+                source,
+                columns,
+                weights - unmatched,
+                rule=rule,
+                threshold=threshold,
+                separate_ids=separate_ids,
+            )
+            del weights
+            fitted = None
+            if calibrate is not None:
+                progress("calibrating", 0, 1)
+                graph, fitted = calibrate_weights(graph, rule, calibrate, columns, spool, seed)
+            settings = (rule, seed, __version__, source.schema.to_string())
+            fingerprint = graph.fingerprint(*settings)
+            run.check_same_run(place, fingerprint)
+            found = run.solve_all(
+                graph, rule, seed, work=place.work, progress=progress, client=client()
+            )
         progress("writing", 0, 1)
-        uncertain = 0.0 if fitted is None else fitted.relative_sd
-        summary, thresholds = summarise(graph, rule, found, uncertain)
-        summary |= {"assumptions": list(assumptions)}
-        if fitted is not None:
-            summary |= {"calibration": fitted.as_dict(found.p, graph)}
-
-        def write(folder: Path) -> None:
-            for name in ("pairs", "components"):
-                (folder / name).mkdir()
-            with _threads.pool(2) as threads:
-                records = threads.submit(tables.write_records, folder, columns, graph, rule, found)
-                tables.write_pairs(folder / "pairs", source, graph, found)
-                records.result()
-            tables.write_components(folder / "components", graph, found)
-            tables.write_thresholds(folder / "thresholds.csv", thresholds)
-            rows = list(tables.reviews(graph, found))
-            tables.write_reviews(folder / "review.csv", rows)
+        assumptions = (*columns.notes, *notes, *more, _MAY_STAY_UNMATCHED)
+        with run.publishing(place) as folder:
+            summary = _write(folder, source, columns, graph, rule, found, fitted)
+            summary |= {"assumptions": list(assumptions)}
             write_json(folder / "run.json", {"fingerprint": fingerprint})
             write_json(folder / "summary.json", summary)
-
-        run.publish(place, write)
     return Linkage(out, summary, assumptions, fitted)
+
+
+def _write(
+    folder: Path,
+    source: Source,
+    columns: Columns,
+    graph: Graph,
+    rule: str,
+    found: Answer,
+    fitted: Calibration | None,
+) -> dict[str, Any]:
+    """Write all tables into a folder, and return the summary."""
+    for name in ("pairs", "components"):
+        (folder / name).mkdir()
+    with _threads.pool(2) as threads:
+        # Records first, which take longest; pairs have threads of their own.
+        jobs = [
+            threads.submit(tables.write_records, folder, columns, graph, rule, found),
+            threads.submit(tables.write_components, folder / "components", graph, found),
+        ]
+        uncertain = 0.0 if fitted is None else fitted.relative_sd
+        summing = threads.submit(summarise, graph, rule, found, uncertain)
+        tables.write_pairs(folder / "pairs", source, graph, found)
+        for job in jobs:
+            job.result()
+        summary, thresholds = summing.result()
+    tables.write_thresholds(folder / "thresholds.csv", thresholds)
+    tables.write_reviews(folder / "review.csv", list(tables.reviews(graph, found)))
+    if fitted is not None:
+        summary |= {"calibration": fitted.as_dict(found.p, graph)}
+    return summary

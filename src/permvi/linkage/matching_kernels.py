@@ -168,10 +168,10 @@ def _plan(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the steps of the sums.
 
-    For each of the n steps: the bit of the vertex in the frontier before it, or -1; the widths of
-    the frontier before it and without the vertex; where its edges to later vertices begin in the
-    next two arrays, which have edges and the bits of their ends in the frontier after the step; and
-    where its layer begins in the buffer, with the number of all states at the end.
+    For each of the n steps: the bit of the vertex in the frontier before it, or -1; the width of
+    that frontier; where its edges to later vertices begin in the next two arrays, which have edges
+    and the bits of their ends in the frontier after the step; the vertex; and where its layer
+    begins in the buffer, with the number of all states at the end.
     """
     n = len(order)
     bits, widths = np.full(n, -1, np.int64), np.zeros(n + 1, np.int64)

@@ -3,24 +3,30 @@
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from permvi import _cluster
+from permvi import _cluster, _threads
 from permvi._files import write_json
 from permvi.inference.method import Progress
 from permvi.linkage.graph import Graph
 from permvi.linkage.solve import Answer, Task, solve
 from permvi.linkage.sources import arrow, write_table
 
+# The folder for what is not finished, and folders in it for copies of the input and for results.
 _WORK = ".work"
+SPOOL = "spool"
+_FINAL = "final"
 # The fields of an answer that belong to pairs; all others belong to groups.
 _OF_PAIRS = ("p", "best")
 # Tasks that are sent to a cluster before the first of them is back.
 _AHEAD = 32
+# The chains of groups of more records than this use all cores of their machine.
+_ALL_CORES = 2_000
 
 
 class Place(NamedTuple):
@@ -65,7 +71,9 @@ def opened(out: Path) -> Iterator[Place]:
             try:
                 yield Place(out, work)
             except BaseException:
-                if not list(work.glob("answer-*-pairs.parquet")):
+                for name in (SPOOL, _FINAL):
+                    shutil.rmtree(work / name, ignore_errors=True)
+                if not list(work.glob("answer-*.parquet")):
                     shutil.rmtree(work, ignore_errors=True)
                 raise
             shutil.rmtree(work, ignore_errors=True)
@@ -108,14 +116,13 @@ def solve_all(
     *,
     work: Path,
     progress: Progress,
-    workers: int = 1,
-    scheduler: str | None = None,
     client: Any = None,
 ) -> Answer:
     """Solve all groups, and return the answer with pairs in the order of the source.
 
-    Answers are kept in ``work`` as they come, and those that are there already are not computed
-    again. The result does not depend on who computes it.
+    They are solved by the threads of this process, or by the workers of a Dask client. Answers are
+    kept in ``work`` as they come, and those that are there already are not computed again. The
+    result does not depend on who computes it.
     """
     total = Answer(
         p=np.zeros(graph.num_pairs),
@@ -143,27 +150,58 @@ def solve_all(
             else:
                 put(task, known)
 
-    for task, answer in _solved(missing(), workers, scheduler, client):
-        _save(work, task, answer)
-        put(task, answer)
+    solved = _in_threads(missing()) if client is None else _on_cluster(missing(), client)
+    with contextlib.closing(solved):
+        for task, answer in solved:
+            _save(work, task, answer)
+            put(task, answer)
     return total
 
 
-def _solved(
-    tasks: Iterable[Task], workers: int, scheduler: str | None, client: Any
-) -> Iterator[tuple[Task, Answer]]:
-    """Yield tasks with their answers, in the order in which they are solved."""
-    if client is not None:
-        yield from _on_cluster(tasks, client)
-    elif workers > 1 or scheduler is not None:
-        with _cluster.connected(workers, scheduler) as opened_client:
-            yield from _on_cluster(tasks, opened_client)
+@contextlib.contextmanager
+def client_of(workers: int | None, scheduler: str | None, client: Any) -> Iterator[Any]:
+    """Open the client that `match_pairs` is asked for, if any.
+
+    Yields:
+        A function that returns it. New workers start while the caller does something else.
+    """
+    if client is not None or (workers is None and scheduler is None):
+        yield lambda: client
+    elif scheduler is not None:
+        with _cluster.connected(1, scheduler) as connected:
+            yield lambda: connected
     else:
-        for task in tasks:
-            yield task, solve(task)
+        with _cluster.starting(workers or 1, _warm_up) as started:
+            yield started
 
 
-def _on_cluster(tasks: Iterable[Task], client: Any) -> Iterator[tuple[Task, Answer]]:
+def _warm_up() -> None:
+    """Load what tasks need."""
+    from permvi.inference import linear  # noqa: F401
+    from permvi.linkage import matching_kernels  # noqa: F401
+
+
+def _in_threads(tasks: Iterable[Task]) -> Generator[tuple[Task, Answer]]:
+    """Solve tasks in threads, one for each core: compiled sums and chains need no interpreter."""
+    count = _threads.num_cores()
+    waiting = iter(tasks)
+    running: dict[Any, Task] = {}
+    with _threads.pool(count) as threads:
+        try:
+            while True:
+                # One more than there are threads, so that none of them has to wait.
+                for _, task in zip(range(count + 1 - len(running)), waiting, strict=False):
+                    running[threads.submit(_solve_beside_others, task)] = task
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(future), future.result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _on_cluster(tasks: Iterable[Task], client: Any) -> Generator[tuple[Task, Answer]]:
     """Solve tasks on the workers of a Dask client.
 
     Dask gives the tasks of a worker that dies to others. An answer counts once, since it is put in
@@ -175,7 +213,7 @@ def _on_cluster(tasks: Iterable[Task], client: Any) -> Iterator[tuple[Task, Answ
 
     def send(count: int) -> None:
         for _, task in zip(range(count), waiting, strict=False):
-            future = client.submit(solve, task, pure=False, retries=3)
+            future = client.submit(_solve_beside_others, task, pure=False, retries=3)
             known[future] = task
             running.add(future)
 
@@ -184,6 +222,14 @@ def _on_cluster(tasks: Iterable[Task], client: Any) -> Iterator[tuple[Task, Answ
         task = known.pop(future)
         send(1)
         yield task, Answer(*answer)
+
+
+def _solve_beside_others(task: Task) -> Answer:
+    """Solve a task on one core, unless it has a group for which all others may have to wait."""
+    if task.num_vertices.max() > _ALL_CORES:
+        return solve(task)
+    with _threads.one_core():
+        return solve(task)
 
 
 class _Clock:
@@ -204,45 +250,44 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _names(work: Path, task: Task) -> tuple[Path, Path]:
-    stem = f"answer-{task.number:05d}"
-    return work / f"{stem}-groups.parquet", work / f"{stem}-pairs.parquet"
+def _file(work: Path, task: Task) -> Path:
+    return work / f"answer-{task.number:05d}.parquet"
 
 
 def _save(work: Path, task: Task, answer: Answer) -> None:
-    """Write an answer; the file of pairs comes last and says that it is complete."""
+    """Write an answer as a table of one row, with a list of values for each field."""
     pa = arrow()
-    tables: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
+    fields = {}
     for name, values in answer._asdict().items():
-        tables[name in _OF_PAIRS][name] = values
-    for path, columns in zip(_names(work, task), tables, strict=True):
-        write_table(path, pa.table(columns), compression="lz4")
+        ends = pa.array([0, len(values)], pa.int64())
+        fields[name] = pa.LargeListArray.from_arrays(ends, pa.array(values))
+    write_table(_file(work, task), pa.table(fields))
 
 
 def _load(work: Path, task: Task) -> Answer | None:
     """Read an answer if there is one for this task."""
-    pa = arrow()
-    groups, pairs = _names(work, task)
-    if not (groups.is_file() and pairs.is_file()):
+    path = _file(work, task)
+    if not path.is_file():
         return None
-    columns: dict[str, np.ndarray] = {}
-    for path in (groups, pairs):
-        table = pa.parquet.read_table(path)
-        columns |= {name: table[name].to_numpy() for name in table.column_names}
-    if len(columns["p"]) != len(task.tails) or len(columns["exact"]) != len(task.groups):
+    table = arrow().parquet.read_table(path)
+    found = Answer(
+        *(table[name].chunk(0).flatten().to_numpy(zero_copy_only=False) for name in Answer._fields)
+    )
+    if len(found.p) != len(task.tails) or len(found.exact) != len(task.groups):
         return None
-    return Answer(**columns)
+    return found
 
 
-def publish(place: Place, write: Callable[[Path], None]) -> None:
-    """Write results into a new folder, then move them to their place in one go.
+@contextlib.contextmanager
+def publishing(place: Place) -> Iterator[Path]:
+    """Open a new folder for results; when they are complete, move them to their place in one go.
 
     Until then the old results, or none, are there.
     """
-    final = place.work / "final"
+    final = place.work / _FINAL
     shutil.rmtree(final, ignore_errors=True)
     final.mkdir()
-    write(final)
+    yield final
     # The mark of a complete run comes last.
     ordered = sorted(final.iterdir(), key=lambda path: (path.name == "summary.json", path.name))
     for new in ordered:

@@ -50,7 +50,7 @@ class Task(NamedTuple):
         edge_ends: (C+1,) where the pairs of each group begin.
         num_left: (C,) the number of left records of each group, which come first.
         num_vertices: (C,) the number of all records of each group.
-        tails: (E,) the left record of each pair, from 0 in each group.
+        tails: (E,) the left record of each pair, from 0 in each group; any type of integer.
         heads: (E,) the right record of each pair.
         weights: (E,) natural log odds, possibly -inf.
         seed: The seed of the run.
@@ -92,6 +92,7 @@ class Answer(NamedTuple):
 
 def solve(task: Task) -> Answer:
     """Solve all groups of a task; the same task has the same answer on every machine."""
+    task = _unpacked(task)
     if task.rule in (ONE_TO_MANY, MANY_TO_ONE):
         return _solve_exclusive(task)
     # Imported here because it loads numba.
@@ -111,8 +112,14 @@ def solve(task: Task) -> Answer:
     return Answer(p, best, log_z, variance, verdict, error, exact)
 
 
+def _unpacked(task: Task) -> Task:
+    """Return a task whose records have the one type that the kernels are compiled for."""
+    return task._replace(tails=task.tails.astype(np.int32), heads=task.heads.astype(np.int32))
+
+
 def is_easy(task: Task) -> bool:
     """Return whether all groups of a task can be solved exactly at once."""
+    task = _unpacked(task)
     if task.rule in (ONE_TO_MANY, MANY_TO_ONE):
         return True
     from permvi.linkage.matching_kernels import solve_graphs

@@ -315,7 +315,7 @@ def _spooled(name: str, tables: Iterable[Any], spool: Path, stem: str) -> list[P
         schema = table.schema if schema is None else schema
         if len(table):
             file = spool / f"{stem}-{len(files):05d}.parquet"
-            files.append(write_table(file, table, compression="lz4"))
+            files.append(write_table(file, table))
     if schema is None:
         raise ValueError(f"{name}: expected a table of pairs, got an empty one.")
     if not files:
@@ -328,11 +328,13 @@ def _spooled(name: str, tables: Iterable[Any], spool: Path, stem: str) -> list[P
     return [Part(name, reader(file), schema) for file in files]
 
 
-def write_table(path: Path, table: Any, *, compression: str = "zstd") -> Path:
+def write_table(path: Path, table: Any) -> Path:
     """Write an Arrow table as a Parquet file, whole or not at all."""
     pa = arrow()
     sink = pa.BufferOutputStream()
-    pa.parquet.write_table(table, sink, compression=compression)
+    # Probabilities hardly repeat: a dictionary of them would be built in vain.
+    repeating = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+    pa.parquet.write_table(table, sink, compression="lz4", use_dictionary=repeating)
     return write_bytes(path, memoryview(sink.getvalue()))
 
 

@@ -49,29 +49,33 @@ class Thresholds(NamedTuple):
 
 def expected_quality(p: np.ndarray) -> tuple[Thresholds, dict[str, float]]:
     """Return the expected quality at each percent, and at the threshold of the largest F1."""
-    falling = np.sort(p)[::-1]
-    right = np.concatenate([[0.0], np.cumsum(falling)])
-    total = right[-1]
+    total = float(p.sum())
 
-    def quality(count: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def quality(count: Any, right: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         with np.errstate(invalid="ignore", divide="ignore"):
-            precision, recall = right[count] / count, right[count] / total
-            f1 = np.where(count > 0, 2.0 * right[count] / (count + total), 0.0)
-        return precision, np.nan_to_num(recall), f1
+            precision, recall = np.divide(right, count), np.divide(right, total)
+            f1 = 2.0 * right / (count + total)
+        return precision, np.nan_to_num(recall), np.nan_to_num(f1)
 
-    # Equal probabilities are linked together: only the last of them is a possible end.
-    ends = np.flatnonzero(np.append(falling[1:] < falling[:-1], True)) + 1
-    best = int(ends[np.argmax(quality(ends)[2])])
     thresholds = np.arange(_NUM_THRESHOLDS + 1) / _NUM_THRESHOLDS
-    counts = np.searchsorted(-falling, -thresholds, side="right")
-    at_best = quality(np.array([best]))
+    bins = np.searchsorted(thresholds, p, side="right") - 1
+    counts, right = (
+        np.bincount(bins, values, len(thresholds))[::-1].cumsum()[::-1] for values in (None, p)
+    )
+    # A pair raises F1 if its probability is above F1 / 2: link those, and repeat (Dinkelbach 1967).
+    highest, f1 = -1.0, 0.0
+    while f1 > highest:
+        highest = f1
+        chosen = p >= 0.5 * highest
+        best = int(np.count_nonzero(chosen)), float(p.sum(where=chosen))
+        f1 = 2.0 * best[1] / (best[0] + total)
     names = ("precision", "recall", "f1")
     suggested = {
-        "threshold": float(falling[best - 1]),
-        "links": best,
-        **{name: float(value[0]) for name, value in zip(names, at_best, strict=True)},
+        "threshold": float(p[chosen].min()),
+        "links": best[0],
+        **{name: float(value) for name, value in zip(names, quality(*best), strict=True)},
     }
-    return Thresholds(thresholds, counts, *quality(counts)), suggested
+    return Thresholds(thresholds, counts, *quality(counts, right)), suggested
 
 
 def interval(expected: float, variance: float, most: int) -> list[int]:

@@ -12,7 +12,7 @@ from permvi import _threads
 from permvi._files import write_text
 from permvi.linkage.columns import Columns, own_probability
 from permvi.linkage.graph import Graph
-from permvi.linkage.solve import VERDICTS, Answer
+from permvi.linkage.solve import MANY_TO_ONE, ONE_TO_MANY, VERDICTS, Answer
 from permvi.linkage.sources import PART_ROWS, Source, arrow, write_table
 from permvi.linkage.summary import Thresholds, by_group, expected_wrong, p_unmatched
 
@@ -74,7 +74,7 @@ def write_records(folder: Path, columns: Columns, graph: Graph, rule: str, found
     pa = arrow()
     alone = p_unmatched(graph, rule, found.p)
     num_left = len(graph.left_ids)
-    partner, p_best = _partners(graph, found)
+    partner, p_best = _partners(graph, rule, found)
     sides = [("left", columns.left, 0, graph.left_ids)]
     if graph.right_ids is None:
         sides = [("records", columns.left, 0, graph.left_ids)]
@@ -103,14 +103,15 @@ def write_records(folder: Path, columns: Columns, graph: Graph, rule: str, found
             write_table(target / f"part-{number:05d}.parquet", table)
 
 
-def _partners(graph: Graph, found: Answer) -> tuple[np.ndarray, np.ndarray]:
+def _partners(graph: Graph, rule: str, found: Answer) -> tuple[np.ndarray, np.ndarray]:
     """Return (V,) the partner of each record in the best linking, -1 for none, and its probability.
 
     Of several partners, the one with the largest probability.
     """
     partner, p_best = np.full(len(graph.labels), -1), np.zeros(len(graph.labels))
     links = np.flatnonzero(found.best)
-    links = links[np.argsort(found.p[links], kind="stable")]
+    if rule in (ONE_TO_MANY, MANY_TO_ONE):
+        links = links[np.argsort(found.p[links], kind="stable")]
     for ends, others in ((graph.tails, graph.heads), (graph.heads, graph.tails)):
         partner[ends[links]] = others[links]
         p_best[ends[links]] = found.p[links]

@@ -1,6 +1,7 @@
 """The report of a linkage: what to expect of it, and the components worth a clerical look."""
 
 import csv
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _MOST_COMPONENTS = 25
 _MOST_PAIRS = 40
 _MOST_COLUMNS = 8
+# Pairs that are less probable than this, both by themselves and linked, are counted only.
+_LEAST_SHOWN = 5e-4
 _EVERY = 5
 
 
@@ -80,14 +83,14 @@ def _expected(found: "Linkage") -> str:
         f"{suggested['f1']:.3f}.</p>"
     )
     rows = [row for k, row in enumerate(_rows(found.folder / "thresholds.csv")) if k % _EVERY == 0]
-    return note + _scrolled(
-        ("threshold", "links", "precision", "recall", "F1"),
-        [
-            (row["threshold"], f"{int(row['num_links']):,}",
-             *(_rounded(row[name]) for name in ("precision", "recall", "f1")))
-            for row in rows
-        ],
-    )  # fmt: skip
+    shown = []
+    # Thresholds that link the same pairs share a row.
+    for links, group in itertools.groupby(rows, lambda row: int(row["num_links"])):
+        first, *others = group
+        upto = f" to {others[-1]['threshold']}" if others else ""
+        quality = (_rounded(first[name]) for name in ("precision", "recall", "f1"))
+        shown.append((first["threshold"] + upto, f"{links:,}", *quality))
+    return note + _scrolled(("threshold", "links", "precision", "recall", "F1"), shown)
 
 
 def _rounded(cell: str) -> str:
@@ -100,13 +103,17 @@ def _reviews(found: "Linkage") -> str:
         return "<p>No component is likely to have a wrong link.</p>"
     shown = reviews[:_MOST_COMPONENTS]
     pairs = _pairs_of(found, [int(row["component"]) for row in shown])
-    parts = [f"<p>The first {len(shown)} of {len(reviews)}; review.csv has more.</p>"]
+    parts = []
+    if len(reviews) > len(shown):
+        parts.append(f"<p>The first {len(shown)} of {len(reviews)}; review.csv has all.</p>")
     for row in shown:
         ask = f"{escape(row['ask_left'])} and {escape(row['ask_right'])}"
         parts.append(
-            f"<h3>Component {row['component']}: {row['records']} records, {row['pairs']} pairs</h3>"
-            f"<p>About {float(row['expected_wrong']):.2f} of the decisions are wrong. Ask first "
-            f"about {ask}, which match with probability {float(row['p_link']):.2f}.</p>"
+            f"<h3>Component {row['component']}: {count(int(row['records']), 'record')}, "
+            f"{count(int(row['pairs']), 'pair')}</h3>"
+            f"<p>The best linking is expected to be wrong about {float(row['expected_wrong']):.2f} "
+            f"of these pairs. Ask first about {ask}, which match with probability "
+            f"{float(row['p_link']):.2f}.</p>"
         )
         parts.append(_pair_table(pairs.get(int(row["component"]), [])))
     return "".join(parts)
@@ -133,7 +140,8 @@ def _pair_table(rows: list[dict[str, Any]]) -> str:
     names = list(rows[0])
     *given, own, linked, best, _, _ = names
     shown = given[:_MOST_COLUMNS]
-    ordered = sorted(rows, key=lambda row: -row[linked])[:_MOST_PAIRS]
+    likely = [row for row in rows if max(row[own], row[linked]) >= _LEAST_SHOWN]
+    ordered = sorted(likely, key=lambda row: -row[linked])[:_MOST_PAIRS]
 
     def cells(row: dict[str, Any]) -> Iterable[str]:
         for name in shown:
@@ -142,7 +150,8 @@ def _pair_table(rows: list[dict[str, Any]]) -> str:
         yield from (f"{row[own]:.3f}", f"{row[linked]:.3f}", "yes" if row[best] else "")
 
     head = [*map(escape, shown), "by itself", "linked", "best linking"]
-    more = f"<p>{len(rows) - len(ordered)} more pairs.</p>" if len(rows) > len(ordered) else ""
+    left = len(rows) - len(ordered)
+    more = f"<p>{count(left, 'less probable pair')} not shown.</p>" if left else ""
     return _scrolled(head, [list(cells(row)) for row in ordered]) + more
 
 
