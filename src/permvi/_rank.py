@@ -119,7 +119,7 @@ class Ranking:
         """(n, n) the probability that item i is better than item j."""
         if self.bootstrap is None:
             return self.answer.solved.before
-        draws = self.bootstrap.law.draws  # type: ignore[attr-defined]
+        draws = self.bootstrap.law.to_arrays()["draws"]
         return np.stack([(draws[:, [i]] < draws).mean(axis=0) for i in range(draws.shape[1])])
 
     @property

@@ -46,7 +46,7 @@ def by_quadrature(allowed):
 
 
 @pytest.mark.float32
-@pytest.mark.parametrize("kind", ["plain", "constrained"])
+@pytest.mark.parametrize("kind", [pytest.param("plain", marks=pytest.mark.slow), "constrained"])
 def test_marginals_and_latents_are_those_of_quadrature(kind):
     allowed = np.ones((4, 5), bool)
     constraints: dict[str, object] = {}

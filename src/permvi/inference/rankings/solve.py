@@ -74,8 +74,8 @@ class Answer:
         if self.worths is not None:
             return worths.modal_ranks(self.ballots, counts, self.worths)
         again = dataclasses.replace(self.ballots, counts=counts)
-        if self.name == "cayley":
-            energies = self.family.distances @ counts  # type: ignore[union-attr]
+        if self.family is not None and self.family.distances is not None:
+            energies = self.family.distances @ counts
             best = np.flatnonzero(energies == energies.min())
             return families.list_ranks(len(again.items))[rng.choice(best)]
         family = families.FAMILIES[self.name](again)
