@@ -154,7 +154,11 @@ def test_partial_matchings_are_honoured_or_refused(info):
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", NAMES)
+# Known pairs are taken out before any method sees the problem.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in (*LONG, "stick_breaking"))) for n in NAMES],
+)
 def test_known_pairs_are_put_back(fitted, name):
     posterior = fit(with_known_pair(), name)
     assert_sums_to_one(posterior)

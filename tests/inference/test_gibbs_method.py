@@ -73,7 +73,7 @@ def test_the_automatic_choice():
 
 def test_a_relaxed_fit_that_is_too_sure_is_not_trusted():
     with pytest.warns(pv.FitWarning):
-        found = pv.fit(model(), "rounding")
+        found = pv.fit(model(), "rounding", num_steps=200)
     marginals, *_ = by_quadrature(np.ones((4, 5), bool))
     error = pv.metrics.total_variation_per_row(found.marginals, marginals).mean()
     assert error > 0.1
