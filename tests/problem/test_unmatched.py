@@ -67,17 +67,21 @@ def test_weights_of_rows_alone_free_the_labels_of_a_square_table(rng):
     np.testing.assert_allclose(alone.p_unmatched_rows.sum(), alone.p_unmatched_cols.sum())
 
 
-SHORT = {"sequential": {"num_steps": 20}, "mcmc": {"num_steps": 500}}
-
-
-@pytest.mark.parametrize("method", ["sequential", "mcmc", "importance", "linear", "bethe", "map"])
+# The first two compile for seconds what "importance" takes from the same problem.
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("sequential", marks=pytest.mark.slow),
+        pytest.param("mcmc", marks=pytest.mark.slow),
+        "importance", "linear", "bethe", "map",
+    ],
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::permvi.FitWarning")
 def test_methods_share_the_rule(rng, method):
     scores = rng.normal(size=(3, 3))
     one_side = pv.models.LinearMatching(scores, row_unmatched=[2.0, -np.inf, 1.0])
     both = pv.models.LinearMatching(scores, row_unmatched=[2.0, -np.inf, 1.0], col_unmatched=0.0)
-    options = SHORT.get(method, {})
-    found, expected = (pv.fit(model, method, **options) for model in (one_side, both))
+    found, expected = (pv.fit(model, method) for model in (one_side, both))
     np.testing.assert_array_equal(found.marginals, expected.marginals)
     assert found.p_unmatched_rows[1] == 0.0
 
