@@ -19,7 +19,8 @@ demo: $(STAMP)
 # that halve the time if this version of XLA knows them. test-all runs what users run.
 QUICK_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 QUICK = XLA_FLAGS="$$flags" JAX_DISABLE_MOST_OPTIMIZATIONS=1
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile -q
+# Each worker begins with half of the tests, in order, and takes over from the other what is left at the end.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal -q
 
 test: $(STAMP)
 	@flags="$(QUICK_FLAGS)"; \
@@ -34,7 +35,7 @@ test-all: $(STAMP)
 
 # The lowest versions that pyproject.toml allows; sdist and wheel in empty environments of each Python that is here.
 test-lowest:
-	.ci/test-lowest -n 2 --dist loadfile
+	.ci/test-lowest -n 2 --dist worksteal
 
 test-wheel:
 	@set -e; for python in $(if $(PYTHON),$(PYTHON),python3.11 python3.12 python3.13); do \

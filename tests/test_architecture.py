@@ -217,7 +217,7 @@ warnings.simplefilter("ignore")
 entered = []
 def enter(frame, event, argument):
     name = frame.f_code.co_filename
-    if event != "call" or not name.startswith(SOURCE) or not frame.f_code.co_flags & 1:
+    if not name.startswith(SOURCE) or not frame.f_code.co_flags & 1:
         return
     caller = frame.f_back
     for _ in range(6):
@@ -225,10 +225,11 @@ def enter(frame, event, argument):
             return
         caller = caller and caller.f_back
     entered.append(name[len(SOURCE):-3])
-sys.setprofile(enter)
-threading.setprofile(enter)
+# Tracing hears of calls of Python functions only, a third of what profiling hears of.
+sys.settrace(enter)
+threading.settrace(enter)
 call()
-sys.setprofile(None)
+sys.settrace(None)
 print("ENTERED", *sorted(set(entered)))
 """
 

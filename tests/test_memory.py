@@ -40,6 +40,27 @@ def test_models_that_are_fitted_together_need_memory_together(monkeypatch):
     registry.method("sequential").check_memory(prepare(models[0]), 39)
 
 
+@pytest.mark.parametrize(("used", "dropped"), [(0.5, 0), (0.7, 1)])
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+def test_programmes_are_dropped_before_memory_maps_run_out(monkeypatch, used, dropped):
+    calls = []
+    monkeypatch.setattr(_memory, "maps_used", lambda: used)
+    monkeypatch.setattr("jax.clear_caches", lambda: calls.append(used))
+    models = [pv.models.LinearMatching(np.eye(3) + k) for k in range(2)]
+    pv.fit(models[0], "perturb_and_map", num_draws=10)
+    assert len(calls) == dropped
+    pv.fit_many(models, "perturb_and_map", num_draws=10)
+    assert len(calls) >= 2 * dropped
+    # The host's methods compile nothing.
+    calls.clear()
+    pv.fit(models[0], "exact")
+    assert not calls
+
+
+def test_memory_maps_are_counted():
+    assert 0 <= _memory.maps_used() < 0.9
+
+
 def test_a_container_may_have_less_than_the_machine(monkeypatch, tmp_path):
     limit, used = tmp_path / "limit", tmp_path / "used"
     limit.write_text("5000000\n")

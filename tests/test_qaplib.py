@@ -61,8 +61,14 @@ def test_a_listed_solution_has_the_listed_cost(name):
     assert instance.optimum in costs
 
 
+# These take seconds each.
+LARGE = ("bur26a", "kra30a", "sko42")
+
+
 @needs_data
-@pytest.mark.parametrize("name", qaplib.NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in qaplib.NAMES]
+)
 def test_the_search_comes_close_to_the_optimum(name):
     instance = qaplib.read_instance(qaplib.data_folder(), name)
     problem = Quadratic(-instance.A, instance.B, np.zeros_like(instance.A))

@@ -22,8 +22,8 @@ def enable_cache(folder: str | PathLike[str] | None = None, *, small: bool = Fal
         folder: The folder, which is made if need be. By default the one that the environment
             variable PERMVI_CACHE names, else "compiled" in the user's cache folder for permvi.
         small: Also keep small programmes, dozens of which are part of a fit and take a second or
-            two together. Commands do. It is meant for processes with few fits: some with
-            thousands of fits ended inside XLA, and such programmes are suspected.
+            two together. Commands do. It is meant for processes with few fits: two with thousands
+            of fits ended inside XLA, perhaps because they had no memory maps left.
 
     Returns:
         The folder.

@@ -213,6 +213,9 @@ def temperature(
         if not good.all():
             expected = "positive" if upper == math.inf else f"in (0, {upper:g}]"
             raise ValueError(f"temperature must be {expected}, got {concrete[~good].flat[0]}.")
+        # Without JAX, which would compile each step; a number may vanish in another dtype.
+        cast = concrete.astype(dtype)
+        return jnp.asarray(np.where((cast > 0) & (cast <= upper), cast, np.asarray(np.nan, dtype)))
     array = array.astype(dtype)
     return jnp.where((array > 0) & (array <= upper), array, jnp.nan)
 

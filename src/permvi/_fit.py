@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from permvi import _checks
+from permvi import _checks, _memory
 from permvi._cluster import distributed
+from permvi._jax import is_loaded, jax
 from permvi._threads import single_threaded_blas
 from permvi.inference import auto, registry
 from permvi.inference.interruptible import listening
@@ -28,6 +29,9 @@ from permvi.problem.unmatched import LogWeights, tables_by_site
 _NUM_DRAWS = 4000
 # Models that go to a worker together.
 _PACK = 16
+# The share of a process's memory maps beyond which compiled programmes are dropped; one fit takes
+# up to some thousand of 65,530.
+_MOST_MAPS = 0.6
 
 
 class FitWarning(UserWarning):
@@ -231,11 +235,22 @@ def _run(chosen: Method, prepared: Prepared, context: Context) -> Posterior:
     chosen.check_memory(prepared)
     if not chosen.rounds:
         return chosen.run(prepared, context)
+    _forget_programmes()
     with single_threaded_blas():
         if not prepared.problem.traceable:
             return chosen.run(prepared, context)
         found = listening(lambda: chosen.run(prepared, context))
         return judged_rounding(prepared, found)
+
+
+def _forget_programmes() -> None:
+    """Drop what JAX has compiled before a process has no memory maps left, which would end it.
+
+    A programme takes between three maps and some hundred. Fits of fifty different structures, e.g.
+    masks, may need all 65,530 of them.
+    """
+    if is_loaded() and _memory.maps_used() > _MOST_MAPS:
+        jax.clear_caches()
 
 
 def _evidence_of(prepared: Prepared, only: np.ndarray) -> float:
@@ -261,6 +276,7 @@ def _run_together(
     if len({prepared.model.shape for prepared in batch}) == 1:
         chosen.check_memory(batch[0], len(batch))
     together = chosen.run_many
+    _forget_programmes()
     with single_threaded_blas():
         found = listening(lambda: together(batch, context))
     if found is None or not chosen.rounds:

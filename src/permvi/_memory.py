@@ -42,6 +42,15 @@ def check(what: str, needed: float, advice: str) -> None:
         )
 
 
+def maps_used() -> float:
+    """Return the share of the memory maps that Linux gives a process; 0 elsewhere."""
+    try:
+        most = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+        return Path("/proc/self/maps").read_bytes().count(b"\n") / most
+    except (OSError, ValueError):
+        return 0.0
+
+
 def _of_group(files: tuple[str, str]) -> tuple[float, float]:
     """Return the limit of a control group and what it uses, inf and 0 if there is no limit."""
     try:

@@ -127,7 +127,7 @@ class Ranking:
     @property
     def _resampled(self) -> np.ndarray:
         """(num, n) the ranks of all resamples of a bootstrap."""
-        return self.shown.law.draws  # type: ignore[attr-defined]
+        return self.shown.law.to_arrays()["draws"]
 
     @property
     def p_order(self) -> float:

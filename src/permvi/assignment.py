@@ -103,8 +103,14 @@ def nearest_permutation(
     psi = _checks.floating("psi", psi)
     n = _checks.square("psi", psi)
     perm = _solve("psi", psi, _fitting_mask(mask, "psi", psi), maximize=True, backend=backend)
+    return _matrices(perm, n, psi.dtype)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _matrices(perm: jax.Array, n: int, dtype: jax.typing.DTypeLike) -> jax.Array:
+    """Return permutation matrices (..., n, n), NaN where there is no permutation."""
     solved = jnp.all(perm >= 0, axis=-1)[..., None, None]
-    return jnp.where(solved, jax.nn.one_hot(perm, n, dtype=psi.dtype), jnp.nan)
+    return jnp.where(solved, jax.nn.one_hot(perm, n, dtype=dtype), jnp.nan)
 
 
 def nearest_permutation_straight_through(

@@ -18,6 +18,7 @@ from tests.inference.discrete_cases import (
 )
 
 distinct_of = jax.jit(draw_distinct, static_argnums=2)
+log_probs = jax.jit(log_prob_many)
 
 
 @pytest.mark.float32
@@ -46,7 +47,7 @@ def test_distinct_draws_are_distinct_and_their_probabilities_right(case, rng):
     there = drawn.log_q > -np.inf
     assert there.sum() == min(8, len(all_choices(problem)))
     assert len(np.unique(codes(drawn.choices[there], 8))) == there.sum()
-    expected = log_prob_many(family, drawn.choices[there])
+    expected = log_probs(family, drawn.choices[there])
     np.testing.assert_allclose(drawn.log_q[there], expected, rtol=1e-4, atol=1e-5)
     assert (drawn.log_inclusion[there] <= 0).all()
 
@@ -66,7 +67,7 @@ def test_draws_without_replacement_follow_their_law(rng):
     problem = problem_of("square")
     family = one_component(random_family(problem, "plain", rng, spread=0.7))
     choices = all_choices(problem)
-    q = np.exp(np.asarray(log_prob_many(family, choices)))
+    q = np.exp(np.asarray(log_probs(family, choices)))
     num = 20_000
     keys = jax.random.split(jax.random.key(5), num)
     drawn = jax.jit(jax.vmap(lambda key: draw_distinct(family, key, 2).choices))(keys)
@@ -81,7 +82,7 @@ def test_the_evidence_is_unbiased_and_its_error_as_stated(scheme, rng):
     problem = problem_of("square")
     family = one_component(random_family(problem, "plain", rng, spread=1.0))
     choices = all_choices(problem)
-    log_q = np.asarray(log_prob_many(family, choices))
+    log_q = np.asarray(log_probs(family, choices))
     # Bounded weights: with heavy tails no number of repetitions would tell a bias.
     log_p = log_q + rng.uniform(-1, 1, len(choices))
     places = lambda some: [np.flatnonzero(c)[0] for c in _equal(some, choices)]  # noqa: E731

@@ -136,6 +136,17 @@ KNOWN = {"known": np.array([-1, 3, -1, -1, -1])}
 PARTIAL = {"row_unmatched": -1.0, "col_unmatched": -0.5}
 
 
+def survives(posterior, tmp_path):
+    """Compare the probabilities of a saved posterior, and those under jit and vmap."""
+    posterior.save(tmp_path / "fit.nc")
+    loaded = pv.load(tmp_path / "fit.nc")
+    values = posterior.log_prob(PERMS)
+    np.testing.assert_array_equal(loaded.log_prob(PERMS), values)
+    np.testing.assert_allclose(jax.jit(posterior.log_prob)(PERMS), values, rtol=1e-6)
+    mapped = jax.vmap(posterior.log_prob)(jnp.asarray(PERMS))
+    np.testing.assert_allclose(mapped, values, rtol=1e-6)
+
+
 # Each compiles for seconds, so all of them together stand for the others.
 @pytest.mark.parametrize(
     "constraints",
@@ -147,7 +158,7 @@ PARTIAL = {"row_unmatched": -1.0, "col_unmatched": -0.5}
         pytest.param(MASKED | KNOWN | PARTIAL, id="all"),
     ],
 )
-def test_constraints(constraints):
+def test_constraints(constraints, tmp_path):
     model = points(5, 0.6, 1, **constraints)
     posterior, exact = fit(model), pv.fit(model, "exact")
     np.testing.assert_allclose(posterior.marginals, exact.marginals, atol=2e-3)
@@ -155,6 +166,7 @@ def test_constraints(constraints):
     np.testing.assert_allclose(posterior.log_evidence, exact.log_evidence, atol=2e-3)
     possible = np.isfinite(exact.log_prob(PERMS))
     assert (np.isfinite(posterior.log_prob(PERMS)) == possible).all()
+    survives(posterior, tmp_path)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), pytest.param((5, 3), marks=pytest.mark.slow)])
@@ -172,19 +184,6 @@ def test_several_sites():
     np.testing.assert_allclose(posterior.marginals, exact.marginals, atol=1e-5)
     drawn = posterior.sample(10)
     np.testing.assert_allclose(posterior.log_prob(drawn), exact.log_prob(drawn), atol=0.2)
-
-
-def test_probabilities_survive_saving_and_jit(tmp_path):
-    model = points(5, 0.5, 2, known=np.array([-1, -1, 0, -1, -1]))
-    posterior = fit(model)
-    posterior.save(tmp_path / "fit.nc")
-    loaded = pv.load(tmp_path / "fit.nc")
-    values = posterior.log_prob(PERMS)
-    np.testing.assert_array_equal(loaded.log_prob(PERMS), values)
-    np.testing.assert_allclose(jax.jit(posterior.log_prob)(PERMS), values, rtol=1e-6)
-    mapped = jax.vmap(posterior.log_prob)(jnp.asarray(PERMS))
-    np.testing.assert_allclose(mapped, values, rtol=1e-6)
-    assert np.exp(values).sum() == pytest.approx(1, rel=1e-5)
 
 
 def test_many_fits_are_the_same_as_single_ones_in_kind():
@@ -359,5 +358,5 @@ def test_budgets_are_kept():
         recipe = resolve(DiscreteOptions(max_evaluations=budget), None, 6, linear=True)
         spent = recipe.training.num_steps * recipe.training.num_samples
         assert spent + recipe.search_evaluations < budget
-        posterior = fit(points(5, 0.5, 0), max_evaluations=budget)
-        assert posterior.num_evaluations <= budget
+    posterior = fit(points(5, 0.5, 0), max_evaluations=3000)
+    assert posterior.num_evaluations <= 3000

@@ -110,6 +110,7 @@ def test_collapsed_decides_how_far_a_relaxed_fit_is_trusted(worms):
     assert found.diagnostics.verdict == "do not trust"
 
 
+@pytest.mark.slow
 def test_weights_at_known_permutations_have_their_exact_posterior(rng):
     # With everything known but two neurons that only their masks tell apart, W is all there is.
     found = simulate_worms(graph(rng, 6, 0.6), np.arange(6) / 6, rng, num_worms=2, num_known=4)

@@ -46,7 +46,7 @@ def by_quadrature(allowed):
 
 
 @pytest.mark.float32
-@pytest.mark.parametrize("kind", ["plain", "constrained"])
+@pytest.mark.parametrize("kind", [pytest.param("plain", marks=pytest.mark.slow), "constrained"])
 def test_marginals_and_latents_are_those_of_quadrature(kind):
     allowed = np.ones((4, 5), bool)
     constraints: dict[str, object] = {}
@@ -73,7 +73,7 @@ def test_the_automatic_choice():
 
 def test_a_relaxed_fit_that_is_too_sure_is_not_trusted():
     with pytest.warns(pv.FitWarning):
-        found = pv.fit(model(), "rounding")
+        found = pv.fit(model(), "rounding", num_steps=200)
     marginals, *_ = by_quadrature(np.ones((4, 5), bool))
     error = pv.metrics.total_variation_per_row(found.marginals, marginals).mean()
     assert error > 0.1

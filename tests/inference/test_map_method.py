@@ -246,11 +246,14 @@ def test_it_survives_a_save(rng, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_matching(rng):
-    model = pv.models.GraphMatching(*rng.normal(size=(2, 12, 12)))
-    runs = [fit(model, seed=4) for _ in range(2)]
-    np.testing.assert_array_equal(
-        runs[0].diagnostics.extras["restart_values"], runs[1].diagnostics.extras["restart_values"]
+    # Without polish restarts end in different matchings; eight items are audited at once.
+    model = pv.models.GraphMatching(*rng.normal(size=(2, 8, 8)))
+    one, again, other = (
+        fit(model, seed=seed, polish="none").diagnostics.extras["restart_values"]
+        for seed in (4, 4, 5)
     )
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
 
 
 def test_shaking_goes_on_where_climbing_ends():

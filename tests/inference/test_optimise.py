@@ -80,6 +80,11 @@ def test_settled_means_within_two_standard_errors(rng):
     assert has_settled(flat[:, 0], flat[:, 1]).mean() > 0.95
     assert not has_settled(flat[:, 0], flat[:, 1] + 1.0).any()
     assert has_settled(flat[:, 0], flat[:, 1] - 1.0).all()
+    # Squares of these overflow.
+    huge = 1e30 * flat.astype(np.float32)
+    np.testing.assert_array_equal(
+        has_settled(huge[:, 0], huge[:, 1]), has_settled(flat[:, 0], flat[:, 1])
+    )
 
 
 @pytest.mark.parametrize(("steps", "size", "chunks"), [(800, 100, (8, 100)), (250, 100, (3, 84))])

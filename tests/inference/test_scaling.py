@@ -50,7 +50,7 @@ CASES = [
 def test_the_evidence_lies_between_the_bounds(method, rng):
     upper_bounds = 0
     for shape, scale, density in CASES:
-        for _ in range(5):
+        for _ in range(2):
             scores, mask = random_problem(rng, shape, scale, density)
             posterior = fit(pv.models.LinearMatching(scores, mask=mask), method)
             solution = solve_exact(scores, mask)
@@ -72,7 +72,7 @@ def test_the_evidence_lies_between_the_bounds(method, rng):
             if upper is not None:
                 upper_bounds += 1
                 assert exact <= upper + 1e-6 * (1 + abs(exact))
-    assert upper_bounds > 100
+    assert upper_bounds > 40
 
 
 def test_any_doubly_stochastic_matrix_bounds_the_permanent(rng):

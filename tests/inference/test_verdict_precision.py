@@ -8,21 +8,14 @@ import pytest
 import permvi as pv
 from permvi.inference.exact import solve_exact
 
-pytestmark = [
-    pytest.mark.float32,
-    pytest.mark.filterwarnings("ignore::permvi.FitWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::permvi.FitWarning")
 
 
 @pytest.fixture
 def single():
     """Let JAX compute in float32, as it does by default."""
-    before = jax.config.read("jax_enable_x64")
-    jax.clear_caches()
-    jax.config.update("jax_enable_x64", False)
-    yield
-    jax.clear_caches()
-    jax.config.update("jax_enable_x64", before)
+    with jax.enable_x64(False):
+        yield
 
 
 @pytest.mark.parametrize("constant", [1e7, -3e8])

@@ -173,7 +173,7 @@ def test_other_latents_and_data_inside_the_density(rng, family):
         return jnp.sum(dist.Normal(0.0, scale).log_prob(y - X @ c - shift))
 
     case = problem({}, density, (5, 5), latents=latents)
-    options = quick(family, num_steps=800, num_samples=4)
+    options = quick(family, num_steps=400, num_samples=4)
     result = run_vi(case, jax.random.key(0), family, options)
     assert (result.draws == perm).mean() > 0.85
     shift, scale = result.latents["shift"], result.latents["scale"]

@@ -67,7 +67,15 @@ def test_weights_of_rows_alone_free_the_labels_of_a_square_table(rng):
     np.testing.assert_allclose(alone.p_unmatched_rows.sum(), alone.p_unmatched_cols.sum())
 
 
-@pytest.mark.parametrize("method", ["sequential", "mcmc", "importance", "linear", "bethe", "map"])
+# The first two compile for seconds what "importance" takes from the same problem.
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("sequential", marks=pytest.mark.slow),
+        pytest.param("mcmc", marks=pytest.mark.slow),
+        "importance", "linear", "bethe", "map",
+    ],
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::permvi.FitWarning")
 def test_methods_share_the_rule(rng, method):
     scores = rng.normal(size=(3, 3))

@@ -47,7 +47,9 @@ def fitted(make, method, seed=0, **options):
 
 def rounding(*arrays):
     """About what float64 does to sums of the finite numbers of these arrays."""
-    largest = [np.abs(a[np.isfinite(a)]).max(initial=0.0) for a in map(np.asarray, arrays)]
+    # As floats, since the smallest integer has no absolute value.
+    floats = [np.asarray(a, float) for a in arrays]
+    largest = [np.abs(a[np.isfinite(a)]).max(initial=0.0) for a in floats]
     return 1e-15 * 10 * float(sum(largest))
 
 

@@ -34,6 +34,7 @@ def pytest_sessionfinish(session):
         session.config.workeroutput["fits"] = tried["fits"]
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node, error):
     """Add up what the workers have tried."""
     from tests.properties.checks import tried

@@ -118,10 +118,15 @@ def test_float64_changes_no_answer_of_the_host(data):
     for enabled in (False, True):
         with jax.enable_x64(enabled):
             found.append(fitted(linear(case), method))
-    assert (found[0] is None) == (found[1] is None)
-    if found[0] is not None and rounding(case.scores) < 1e-9:
-        # Scaling is iterated in JAX's precision, the others compute in float64 anyway.
-        digits = 2e-4 if method in ("sinkhorn", "bethe") else 1e-6
+    finite = np.asarray(case.scores, float)[np.isfinite(np.asarray(case.scores, float))]
+    # Differences beyond this are refused in float32.
+    if finite.max(initial=0.0) - finite.min(initial=0.0) < 1e30:
+        assert (found[0] is None) == (found[1] is None)
+    if None not in found and rounding(case.scores) < 1e-9:
+        # Scaling is iterated in JAX's precision, the others compute in float64 anyway. Where the
+        # best beliefs are a matching, a residual of eps leaves an error of its root.
+        root = float(np.sqrt(np.finfo(np.float32).eps))
+        digits = {"sinkhorn": 2e-4, "bethe": 4 * root}.get(method, 1e-6)
         np.testing.assert_allclose(found[0].marginals, found[1].marginals, rtol=0, atol=digits)
 
 

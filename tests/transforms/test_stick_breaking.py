@@ -95,7 +95,6 @@ def test_second_derivatives_agree_with_differences_of_gradients(rng):
         np.testing.assert_allclose(hessian[i, j], expected, atol=1e-7)
 
 
-@pytest.mark.float32
 @pytest.mark.parametrize(("n", "sd"), [(10, 5), (40, 5), (80, 5), (80, 1)])
 def test_float32_log_determinant_is_accurate(n, sd, rng):
     logits = (rng.normal(size=(n - 1, n - 1)) * sd).astype(np.float32)
@@ -121,7 +120,6 @@ def test_float64_log_determinant_is_accurate(n, sd, rng):
     assert abs(float(log_det) - expected) <= 1e-2 + 1e-6 * abs(expected)
 
 
-@pytest.mark.float32
 @pytest.mark.parametrize(
     ("n", "sd", "temperature"),
     [(500, 50, 1.0), slowly(500, 50, 1e-3), (100, 500, 1.0), (30, 1, 1e-30)],
@@ -142,7 +140,6 @@ def test_extremes_stay_finite_in_float32(n, sd, temperature, rng):
     assert_doubly_stochastic(X)
 
 
-@pytest.mark.float32
 def test_float32_gradient_is_accurate_near_the_vertices(rng):
     """At logit sd 5 the entries of X span 80 orders of magnitude; float64 is the reference."""
     logits = rng.normal(size=(39, 39)) * 5

@@ -9,7 +9,7 @@ from permvi import permutations, transforms
 
 
 @pytest.mark.float32
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
 def test_the_pmf_sums_to_one(n, rng):
     loc = jnp.asarray(rng.normal(size=(n - 1, n - 1)) * 2)
     sticks = transforms.limit_sticks(loc, jnp.asarray(1.3))

@@ -44,7 +44,6 @@ def test_values_are_the_same_with_derivatives(n, sd, rng):
     np.testing.assert_allclose(log_det, expected_log_det, rtol=n * eps)
 
 
-@pytest.mark.float32
 def test_extreme_values_of_a_large_matrix_are_doubly_stochastic(rng):
     n = 195
     psi = jnp.asarray(50 * rng.normal(size=(n - 1, n - 1)), jnp.float32)
@@ -63,7 +62,6 @@ def test_one_export_serves_cpus_and_other_devices(rng):
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.float32
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 class TestCells:
     def test_logarithm_of_a_remainder(self, dtype, rng):

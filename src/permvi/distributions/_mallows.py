@@ -5,9 +5,9 @@ relabelling, so Z does not depend on the centre. Normalisers work with NumPy (fl
 the host) and with JAX; ``xp`` is the module to use. Samplers draw once per call, for vmap, in JAX.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -54,7 +54,7 @@ def log_normalizer(theta: Any, n: int, distance: str, xp: Any = jnp) -> Any:
     return log_a[..., 0]
 
 
-@lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64)
 def log_rencontres(n: int) -> np.ndarray:
     """(n+1,) log number of permutations that displace k items: binomial times derangements.
 
@@ -159,6 +159,7 @@ def draw_hamming(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
     return jnp.zeros_like(items).at[items].set(items[derangement])
 
 
+@functools.partial(jax.jit, static_argnums=2)
 def draw_footrule(key: jax.Array, theta: jax.Array, n: int) -> jax.Array:
     """Draw backward through the normaliser's recurrence, then forward to choose the partners.
 

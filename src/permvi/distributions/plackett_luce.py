@@ -7,6 +7,7 @@ r"""Plackett-Luce models: items are picked one after the other, in proportion to
 exact draws (Yellott 1977).
 """
 
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -111,6 +112,7 @@ class PlackettLuce(Distribution):
         return lax.top_k(self.log_worths + noise, self.num_places)[1]
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def _are_distinct(items: jax.Array, num_items: int) -> jax.Array:
     """(..., k) -> (...) whether all are items, and no two the same."""
     ordered = jnp.sort(items, axis=-1)
@@ -129,4 +131,4 @@ def _one_log_prob(log_worths: jax.Array, items: jax.Array) -> jax.Array:
     return jnp.where(_are_distinct(items, n), found, -jnp.inf)
 
 
-_log_prob = jnp.vectorize(_one_log_prob, signature="(n),(k)->()")
+_log_prob = jax.jit(jnp.vectorize(_one_log_prob, signature="(n),(k)->()"))

@@ -22,13 +22,18 @@ class _Birkhoff(constraints.ParameterFreeConstraint):
     event_dim = 2
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        tolerance = 64 * x.shape[-1] * float(jnp.finfo(jnp.result_type(x)).eps)
-        rows = jnp.all(jnp.abs(x.sum(-1) - 1) <= tolerance, axis=-1)
-        columns = jnp.all(jnp.abs(x.sum(-2) - 1) <= tolerance, axis=-1)
-        return jnp.all(x >= 0, axis=(-2, -1)) & rows & columns
+        return _is_doubly_stochastic(x)
 
     def feasible_like(self, prototype: jax.Array) -> jax.Array:
         return jnp.full_like(prototype, 1 / prototype.shape[-1])
+
+
+@jax.jit
+def _is_doubly_stochastic(x: jax.Array) -> jax.Array:
+    tolerance = 64 * x.shape[-1] * float(jnp.finfo(jnp.result_type(x)).eps)
+    rows = jnp.all(jnp.abs(x.sum(-1) - 1) <= tolerance, axis=-1)
+    columns = jnp.all(jnp.abs(x.sum(-2) - 1) <= tolerance, axis=-1)
+    return jnp.all(x >= 0, axis=(-2, -1)) & rows & columns
 
 
 birkhoff = _Birkhoff()

@@ -108,6 +108,10 @@ def optimise(
 
 def has_settled(before: np.ndarray, last: np.ndarray) -> np.ndarray:
     """(...) whether mean ELBOs (..., steps) rose by at most two standard errors of a chunk's."""
+    # In units of the largest, whose square may not fit into its dtype.
+    largest = np.maximum(np.abs(before).max(axis=-1), np.abs(last).max(axis=-1))
+    unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)[..., None]
+    before, last = before / unit, last / unit
     variance = (before.var(axis=-1) + last.var(axis=-1)) / last.shape[-1]
     return last.mean(axis=-1) - before.mean(axis=-1) <= 2 * np.sqrt(variance)
 

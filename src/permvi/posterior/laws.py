@@ -8,7 +8,7 @@ import hashlib
 import importlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -166,7 +166,7 @@ class DrawsLaw:
         """Resample draws by their weights, as evenly as possible (systematic resampling)."""
         return self.draws[self.choose(num, rng)].astype(np.int64)
 
-    def log_prob(self, perms: np.ndarray) -> NoReturn:
+    def log_prob(self, perms: np.ndarray) -> np.ndarray:
         """Raise an error: draws have no density."""
         raise ValueError(
             "log_prob needs a method with an exact probability for each matching, got a posterior "

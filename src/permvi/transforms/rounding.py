@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from permvi import _checks, assignment
@@ -35,6 +36,10 @@ def constraints_of(
 ) -> Constraints:
     """Check mask and known pairs for the array ``name``; prune the mask where it is concrete."""
     n = _checks.square(name, array)
+    if mask is None and known is None:
+        return Constraints(
+            jnp.asarray(np.ones((n, n), bool)), jnp.asarray(np.zeros((n, n), array.dtype))
+        )
     allowed = jnp.ones((n, n), bool) if mask is None else _checks.mask(mask, name, array.shape)
     fixed = jnp.zeros((n, n), array.dtype)
     if known is not None:
@@ -45,7 +50,7 @@ def constraints_of(
         if _checks.is_concrete(allowed, fixed) and not bool(jnp.all(allowed | (fixed == 0))):
             raise ValueError("known must name pairs that the mask allows, got one that it forbids.")
         allowed = allowed & compatible
-    if (mask is not None or known is not None) and _checks.is_concrete(allowed):
+    if _checks.is_concrete(allowed):
         allowed = jnp.asarray(assignment.prune_mask(allowed))
     return Constraints(allowed & (fixed == 0), fixed)
 
@@ -72,10 +77,7 @@ def rounding(
     psi = _checks.floating("psi", psi)
     tau = _checks.temperature(temperature, psi.dtype, psi.shape[:-2], upper=1.0)
     constraints = constraints_of("psi", psi, mask, known)
-    rounded = _round(psi, constraints)
-    weight = tau[..., None, None]
-    X = jnp.where(constraints.free, weight * psi + (1 - weight) * rounded, constraints.fixed)
-    return X, _log_det(constraints, tau, psi)
+    return _mixed(psi, _round(psi, constraints), tau, constraints), _log_det(constraints, tau, psi)
 
 
 def rounding_inverse(
@@ -118,17 +120,38 @@ def in_rounding_support(
 
 
 def _preimage(X: jax.Array, tau: jax.Array, constraints: Constraints) -> jax.Array:
+    return _unmixed(X, _round(X, constraints), tau, constraints)
+
+
+@jax.jit
+def _mixed(
+    psi: jax.Array, rounded: jax.Array, tau: jax.Array, constraints: Constraints
+) -> jax.Array:
     weight = tau[..., None, None]
-    rounded = _round(X, constraints)
+    return jnp.where(constraints.free, weight * psi + (1 - weight) * rounded, constraints.fixed)
+
+
+@jax.jit
+def _unmixed(
+    X: jax.Array, rounded: jax.Array, tau: jax.Array, constraints: Constraints
+) -> jax.Array:
+    weight = tau[..., None, None]
     return jnp.where(constraints.free, (X - (1 - weight) * rounded) / weight, constraints.fixed)
 
 
 def _round(psi: jax.Array, constraints: Constraints) -> jax.Array:
     """The nearest permutation matrix that the constraints allow."""
+    return assignment.nearest_permutation(*_open(psi, constraints))
+
+
+@jax.jit
+def _open(psi: jax.Array, constraints: Constraints) -> tuple[jax.Array, jax.Array]:
+    """Return the free entries, zeros elsewhere, and what the constraints allow."""
     allowed = constraints.free | (constraints.fixed == 1)
-    return assignment.nearest_permutation(jnp.where(constraints.free, psi, 0), allowed)
+    return jnp.where(constraints.free, psi, 0), allowed
 
 
+@jax.jit
 def _log_det(constraints: Constraints, tau: jax.Array, like: jax.Array) -> jax.Array:
     num_free = jnp.sum(constraints.free, axis=(-2, -1)).astype(tau.dtype)
     return jnp.broadcast_to(num_free * jnp.log(tau), like.shape[:-2])

@@ -10,6 +10,7 @@ from the mask first; inside ``jit`` prune the mask yourself with `permvi.assignm
 A traced mask that leaves a row or a column empty gives NaN.
 """
 
+import functools
 from typing import Literal, NamedTuple
 
 import jax
@@ -50,7 +51,12 @@ def sinkhorn(log_m: ArrayLike, num_steps: int = 10, mask: ArrayLike | None = Non
 def log_sinkhorn(log_m: ArrayLike, num_steps: int = 10, mask: ArrayLike | None = None) -> jax.Array:
     """The logarithm of `sinkhorn`, finite wherever the mask allows; -inf elsewhere."""
     num_steps = _checks.whole("num_steps", num_steps)
-    log_m = _prepare(log_m, mask)
+    return _log_scaled(_prepare(log_m, mask), num_steps)
+
+
+@functools.partial(jax.jit, static_argnames="num_steps")
+def _log_scaled(log_m: jax.Array, num_steps: int) -> jax.Array:
+    """Normalise rows and columns this many times."""
 
     def step(g: jax.Array, _: None) -> tuple[jax.Array, None]:
         return _step(log_m, g)[1], None
@@ -93,6 +99,13 @@ def sinkhorn_until(
     _checks.whole("max_steps", max_steps)
     if gradient not in ("implicit", "unrolled"):
         raise ValueError(f"gradient must be 'implicit' or 'unrolled', got {gradient!r}.")
+    return _until(log_m, float(tol), int(max_steps), gradient)
+
+
+@functools.partial(jax.jit, static_argnames=("tol", "max_steps", "gradient"))
+def _until(log_m: jax.Array, tol: float, max_steps: int, gradient: str) -> SinkhornResult:
+    """Scale until the error is at most ``tol``, with either kind of gradient."""
+    n = log_m.shape[-1]
     flat = log_m.reshape(-1, n, n)
     if gradient == "implicit":
         g, num_steps = jax.vmap(lambda one: _iterate(one, tol, max_steps))(lax.stop_gradient(flat))
@@ -122,6 +135,12 @@ def _prepare(log_m: ArrayLike, mask: ArrayLike | None) -> jax.Array:
     allowed = _checks.mask(mask, "log_m", log_m.shape)
     if _checks.is_concrete(allowed):
         allowed = jnp.asarray(assignment.prune_mask(allowed))
+    return _masked(log_m, allowed)
+
+
+@jax.jit
+def _masked(log_m: jax.Array, allowed: jax.Array) -> jax.Array:
+    """Put -inf where a mask forbids, NaN where it leaves a row or a column empty."""
     empty = ~(allowed.any(-1).all(-1) & allowed.any(-2).all(-1))
     log_m = jnp.where(empty[..., None, None], jnp.nan, log_m)
     return jnp.where(allowed | empty[..., None, None], log_m, -jnp.inf)

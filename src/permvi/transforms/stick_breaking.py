@@ -57,7 +57,7 @@ def stick_breaking(
     psi = _checks.floating("psi", psi)
     K = _checks.square("psi", psi, min_size=0)
     tau = _checks.temperature(temperature, psi.dtype, psi.shape[:-2])
-    shift = _centre(K + 1, psi.dtype) if centered else jnp.zeros((), psi.dtype)
+    shift = _centre(K + 1, psi.dtype) if centered else np.zeros((), psi.dtype)
     X, log_det = _fill_logistic(psi, tau, shift)
     return _place(X, row_order, col_order), log_det
 
@@ -89,11 +89,18 @@ def stick_breaking_inverse(
     n = _checks.square("X", X)
     tau = _checks.temperature(temperature, X.dtype, X.shape[:-2])
     sticks, log_det = sticks_from_birkhoff(X, row_order=row_order, col_order=col_order)
-    logits = sticks.log_beta - sticks.log_complement
+    shift = _centre(n, X.dtype) if centered else np.zeros((), X.dtype)
+    return _logistic_inverse(sticks, log_det, tau, shift)
+
+
+@jax.jit
+def _logistic_inverse(
+    sticks: Sticks, log_det: jax.Array, tau: jax.Array, shift: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return psi and the log-determinant, given that of the sticks."""
     log_slopes = sticks.log_beta + sticks.log_complement - jnp.log(tau)[..., None, None]
-    if centered:
-        logits = logits - _centre(n, X.dtype)
-    return tau[..., None, None] * logits, log_det - _sum_of_matrix(log_slopes)
+    psi = tau[..., None, None] * (sticks.log_beta - sticks.log_complement - shift)
+    return psi, log_det - _sum_of_matrix(log_slopes)
 
 
 def birkhoff_from_sticks(
@@ -132,13 +139,18 @@ def sticks_from_birkhoff(
         Proportions of shape (..., n-1, n-1) and log |dB/dX|, shape (...).
     """
     X = _checks.floating("X", X)
-    n = _checks.square("X", X)
+    _checks.square("X", X)
     _check_doubly_stochastic(X)
-    X = _take(X, row_order, col_order)
+    return _split(_take(X, row_order, col_order))
+
+
+@jax.jit
+def _split(X: jax.Array) -> tuple[Sticks, jax.Array]:
+    """Return all proportions of X, and the log-determinant."""
     rest_of_row = _sum_beyond(X, axis=-1)
     rest_of_column = _sum_beyond(X, axis=-2)
     lower_right = _sum_beyond(rest_of_row, axis=-2)
-    K = n - 1
+    K = X.shape[-1] - 1
     log_taken = jnp.log(jnp.minimum(X, lower_right)[..., :K, :K])
     log_left = jnp.log(jnp.minimum(rest_of_row, rest_of_column)[..., :K, :K])
     log_width = jnp.logaddexp(log_taken, log_left)

@@ -50,7 +50,7 @@ def limit_log_prob(
     Returns:
         log q(P), shape (...), in O(n^2).
     """
-    log_rho, log_not_rho = sticks
+    log_rho, _ = sticks
     K = _checks.square("sticks", log_rho, min_size=0)
     perm = _checks.integer("perm", perm)
     if perm.ndim < 1 or perm.shape[-1] != K + 1:
@@ -62,6 +62,14 @@ def limit_log_prob(
         perm = jnp.take(perm, order("row_order", row_order, K + 1), axis=-1)
     if col_order is not None:
         perm = jnp.take(permutations.inverse(order("col_order", col_order, K + 1)), perm)
+    return _log_prob(perm, sticks)
+
+
+@jax.jit
+def _log_prob(perm: jax.Array, sticks: Sticks) -> jax.Array:
+    """Return log q of permutations in the order in which entries are filled."""
+    log_rho, log_not_rho = sticks
+    K = perm.shape[-1] - 1
     row, column = jnp.arange(K)[:, None], jnp.arange(K)
     owner = permutations.inverse(perm)
     # The last row that takes one of the columns beyond n.

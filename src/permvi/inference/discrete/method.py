@@ -24,7 +24,6 @@ from permvi.problem.prepare import Prepared
 _KINDS = {"sequential": None, "stick_breaking_discrete": "stick_breaking"}
 _SIGNALS = (
     "ess_per_draw", "sampling_error_by_row", "missed_mass", "elbo_trace", "evidence_gap",
-    "bias_by_row",
 )  # fmt: skip
 _ADVICE = "try more components or method='mcmc'"
 # The least probability of a pair in the relaxed fit at which training starts.
@@ -68,7 +67,10 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
     results = run_discrete_batch(
         problems, context.rng_key, evaluates, _KINDS[context.method], options, context.step
     )
-    return [_posterior(prepared, result) for prepared, result in zip(batch, results, strict=True)]
+    return [
+        _audited(prepared, result, _posterior(prepared, result))
+        for prepared, result in zip(batch, results, strict=True)
+    ]
 
 
 def _options(context: Context) -> DiscreteOptions:
@@ -89,7 +91,7 @@ def _best(prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations
     chosen = dataclasses.replace(fits[best], num_evaluations=num_evaluations)
     others = [k for k in range(len(fits)) if k != best]
     if not others:
-        return chosen
+        return _audited(prepared, results[best], chosen)
     by_row = np.max(
         [
             metrics.total_variation_per_row(
@@ -111,7 +113,8 @@ def _best(prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations
         disagreement_by_row=np.maximum(by_row, 0.0),
         **{name: getattr(found, name) for name in _SIGNALS},
     )
-    return dataclasses.replace(chosen, diagnostics=judged)
+    compared = dataclasses.replace(chosen, diagnostics=judged)
+    return _audited(prepared, results[best], compared)
 
 
 def _stated_error(fit: Posterior) -> np.ndarray:
@@ -167,8 +170,14 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
         num_evaluations=seen.num_evaluations,
     )
     law = FamilyLaw(result.family, prepared.reduction, draws, weighted.log_weights)
-    posterior = with_marginals(dataclasses.replace(posterior, law=law), finer)
-    return posterior if exact else audited_estimate(prepared, posterior, _ADVICE)
+    return with_marginals(dataclasses.replace(posterior, law=law), finer)
+
+
+def _audited(prepared: Prepared, result: DiscreteResult, posterior: Posterior) -> Posterior:
+    """Let a better answer decide on a posterior that is not exact."""
+    if _is_exact(prepared, result):
+        return posterior
+    return audited_estimate(prepared, posterior, _ADVICE)
 
 
 def _elbo(result: DiscreteResult) -> float:

@@ -36,7 +36,7 @@ class LinearLaw(DrawsLaw):
         self._arrays = {name: np.asarray(v) for name, v in arrays.items() if v is not None}
         self._layout = Layout.of("scores", self._arrays["scores"].shape)
 
-    def log_prob(self, perms: np.ndarray) -> np.ndarray:  # type: ignore[override]
+    def log_prob(self, perms: np.ndarray) -> np.ndarray:
         """Return log probabilities (...) of matchings, -inf for those that are not allowed."""
         return self._weights.of(self._layout.join(perms)) - self._log_evidence
 

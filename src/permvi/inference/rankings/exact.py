@@ -76,7 +76,7 @@ class OrdersLaw(DrawsLaw):
         }  # fmt: skip
         self._family = Family("", pairs[None], places, lambda thetas: thetas[None])
 
-    def log_prob(self, perms: np.ndarray) -> np.ndarray:  # type: ignore[override]
+    def log_prob(self, perms: np.ndarray) -> np.ndarray:
         """Return the log probabilities (...) of ranks (..., n)."""
         flat = np.asarray(perms).reshape(-1, perms.shape[-1])
         energies = self._family.energies(flat)
