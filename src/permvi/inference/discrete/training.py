@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from permvi._jax import light_jit
+from permvi._programmes import jit, light_jit
 from permvi.inference.discrete.family import Family, draw, log_prob
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import host_scan, optimise
@@ -147,7 +147,7 @@ def _trainable(family: Family) -> Any:
     return family.params, family.log_weights
 
 
-@functools.partial(jax.jit, static_argnums=3)
+@functools.partial(jit, static_argnums=3)
 def _advance(
     problems: Problem, carry: _Carry, keys: jax.Array, training: Training, beta_start: jax.Array
 ) -> tuple[_Carry, tuple[jax.Array, ...]]:
@@ -174,12 +174,12 @@ def _steps(
     return scan(step, carry, keys)
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(jit, static_argnums=2)
 def _draw(family: Family, rng_key: jax.Array, num: int) -> jax.Array:
     return jax.vmap(lambda key: draw(family, key))(jax.random.split(rng_key, num))
 
 
-@functools.partial(jax.jit, static_argnums=3)
+@functools.partial(jit, static_argnums=3)
 def _update(
     carry: _Carry, choices: jax.Array, values: jax.Array, training: Training, beta_start: Any
 ) -> tuple[_Carry, jax.Array]:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from permvi._checks import one_of, whole
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.inference.discrete import warm_start
 from permvi.inference.discrete.family import Family, draw_many
 from permvi.inference.discrete.structure import build_structure

@@ -23,6 +23,7 @@ from jax.scipy.special import digamma, gammaln
 from scipy.special import softmax
 
 from permvi import assignment
+from permvi._programmes import jit
 from permvi.inference.method import StepProgress
 from permvi.inference.pathwise import PathwiseOptions, PathwiseResult, ascend, pathwise_result
 from permvi.inference.vi.objective import latent_guide, latent_start, latent_start_scale
@@ -307,7 +308,7 @@ def nearest_matchings(X: np.ndarray, allowed: np.ndarray, num_cols: int) -> np.n
     return np.where(perms < num_cols, perms, -1)
 
 
-@functools.partial(jax.jit, static_argnames="num")
+@functools.partial(jit, static_argnames="num")
 def _draw(key: jax.Array, raw: jax.Array, rows: _RowProblem, num: int) -> jax.Array:
     """Draw rows (num, restarts, S, n, N)."""
     return rows.spread(_dirichlet(key, concentration(raw), rows.allowed, num))

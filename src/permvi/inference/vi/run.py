@@ -9,7 +9,7 @@ import numpy as np
 from numpyro import handlers
 
 from permvi import assignment
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import Optimised, optimise
 from permvi.inference.vi.objective import (
