@@ -113,12 +113,12 @@ def train_batch(
     """`train` many problems of one shape at once: all leaves have one more axis in front."""
     if training.num_steps == 0:
         return jax.vmap(_untrained)(families)
-    keys = jax.vmap(lambda key: jax.random.split(key, training.num_steps))(rng_keys)
+    carry, keys = _start_batch(families, rng_keys, training.num_steps)
 
     def advance(carry: _Carry, start: int, stop: int) -> Any:
-        return _advance(problems, carry, keys[:, start:stop], training, beta_start)
+        del stop
+        return _advance(problems, carry, keys[start // _CHUNK], training, beta_start)
 
-    carry = _start_batch(families)
     fit = optimise(advance, carry, training.num_steps, _CHUNK, on_progress, report_elbo=False)
     outputs = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *fit.outputs)
     return _collect_batch(fit.state.family, outputs)
@@ -139,7 +139,16 @@ def _start(family: Family) -> _Carry:
     return _Carry(family, _OPTIMISER.init(_trainable(family)), jnp.zeros((), jnp.int32))
 
 
-_start_batch = light_jit(jax.vmap(_start))
+@functools.partial(light_jit, static_argnums=2)
+def _start_batch(
+    families: Family, rng_keys: jax.Array, num_steps: int
+) -> tuple[_Carry, list[jax.Array]]:
+    """Return where training starts, and the keys (problems, steps) of each chunk of steps."""
+    keys = jax.vmap(lambda key: jax.random.split(key, num_steps))(rng_keys)
+    chunks = [keys[:, start : start + _CHUNK] for start in range(0, num_steps, _CHUNK)]
+    return jax.vmap(_start)(families), chunks
+
+
 _collect_batch = light_jit(jax.vmap(_collect))
 
 

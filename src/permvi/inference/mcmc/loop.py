@@ -111,7 +111,7 @@ def _start(problems: Problem, perms: jax.Array) -> Chains:
     return jax.vmap(one)(problems, perms)
 
 
-@functools.partial(jit, static_argnames=("config", "length"))
+@functools.partial(light_jit, static_argnames=("config", "length"))
 def _advance(
     config: Config,
     length: int,

@@ -24,7 +24,7 @@ from scipy.special import softmax
 
 from permvi import assignment
 from permvi._programmes import jit
-from permvi.inference.method import StepProgress
+from permvi.inference.method import StepProgress, split_key
 from permvi.inference.pathwise import PathwiseOptions, PathwiseResult, ascend, pathwise_result
 from permvi.inference.vi.objective import latent_guide, latent_start, latent_start_scale
 from permvi.inference.vi.relaxed_problem import RelaxedProblem
@@ -141,7 +141,7 @@ def fit_naive(
         whose columns need not sum to one.
     """
     options = options or NaiveOptions()
-    key_start, key_fit, key_draw = jax.random.split(rng_key, 3)
+    key_start, key_fit, key_draw = split_key(rng_key, 3)
     num_problems = jax.tree.leaves(problems)[0].shape[0]
     m = problems.shape[1]
     rows: Any = _row_problems(problems, num_problems)
