@@ -17,6 +17,7 @@ import os
 import pickle
 import platform
 import re
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -169,7 +170,9 @@ class _Programmes:
             structures.append(whole)
             return parts
 
-        flat.__name__ = getattr(self._function, "__name__", "flat")
+        # What JAX has read from its own cache cannot be written again: XLA loses parts of it. So
+        # JAX is asked for a programme of a name that it has not met.
+        flat.__name__ = f"{getattr(self._function, '__name__', 'flat')}_{secrets.token_hex(8)}"
         lowered = jax.jit(flat, compiler_options=self._options).lower(*leaves)
         compiled = lowered.compile()
         if time.perf_counter() - began >= jax.config.jax_persistent_cache_min_compile_time_secs:
@@ -180,7 +183,7 @@ class _Programmes:
         """Return the file of a programme, named by everything that it depends on."""
         home = vars(sys.modules[self._home])
         name = next((name for name, value in home.items() if value is self), None)
-        if name is None or _cache.folder_in_use is None:
+        if name is None or self._home.partition(".")[0] != "permvi" or _cache.folder_in_use is None:
             raise _UnknownError
         described = [(str(kind.dtype), kind.shape, kind.weak_type) for kind in kinds]
         key = _encoded(
