@@ -32,7 +32,7 @@ LAYERS = [
     ],
     ["_cache", "_cluster", "_tables", "_threads"],
     ["permutations"],
-    ["_assignment", "assignment"],
+    ["_assignment", "_programmes", "assignment"],
     ["transforms"],
     ["distributions"],
     ["metrics", "models"],

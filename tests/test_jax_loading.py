@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi import _jax
 
 
 def run(code):
@@ -73,15 +72,3 @@ def test_fingerprints_do_not_depend_on_who_has_loaded_jax():
     model = pv.models.LinearMatching(np.arange(9.0).reshape(3, 3), known=[-1, -1, 2])
     code = f"{MODEL} print(pv.models.fingerprint(model))"
     assert run(code) == pv.models.fingerprint(model)
-
-
-@pytest.mark.parametrize("option", ["xla_backend_optimization_level", "xla_no_such_option"])
-def test_light_programmes_compute_the_same_with_or_without_the_options(monkeypatch, option):
-    monkeypatch.setattr(_jax, "_LIGHT", {option: 1})
-    _jax._knows_light.cache_clear()
-    light = _jax.light_jit(lambda x, power: (x**power).sum(), static_argnums=1)
-    x = np.arange(6.0)
-    assert float(light(x, 2)) == 55.0
-    assert light._cache_size() == 1
-    assert _jax._knows_light() == (option == "xla_backend_optimization_level")
-    _jax._knows_light.cache_clear()

@@ -8,6 +8,10 @@ from permvi._jax import jax, once_loaded
 
 # The environment variable that names the folder; empty for no cache.
 FOLDER = "PERMVI_CACHE"
+# The names of files end like this: those of JAX, and those of `permvi._programmes`.
+COMPILED, PROGRAMME = "-cache", "-programme"
+# Where programmes are kept, None until `enable_cache` is called.
+folder_in_use: Path | None = None
 # Programmes that took less than this to compile, in seconds, are small.
 _SMALL = 0.2
 
@@ -34,6 +38,9 @@ def enable_cache(folder: str | PathLike[str] | None = None, *, small: bool = Fal
     path = Path(folder or os.environ.get(FOLDER) or _default())
     path.mkdir(parents=True, exist_ok=True)
 
+    global folder_in_use
+    folder_in_use = path
+
     def configure() -> None:
         jax.config.update("jax_compilation_cache_dir", str(path))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if small else _SMALL)
@@ -51,8 +58,9 @@ def is_wanted() -> bool:
 
 
 def cached_files(folder: Path) -> list[Path]:
-    """Return the files that JAX keeps in a cache, and nothing else that may be there."""
-    return sorted(path for path in folder.glob("*-cache") if path.is_file())
+    """Return the files of a cache, and nothing else that may be there."""
+    found = (path for ending in (COMPILED, PROGRAMME) for path in folder.glob(f"*{ending}"))
+    return sorted(path for path in found if path.is_file())
 
 
 def _default() -> Path:

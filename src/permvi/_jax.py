@@ -1,10 +1,9 @@
-"""JAX, loaded by the first use of it, classes that become pytrees then, and light compilation.
+"""JAX, loaded by the first use of it, and classes that become pytrees then.
 
 Importing JAX takes about as long as solving a table of a hundred items, and most commands never
 compile anything. So modules that such commands load write ``from permvi._jax import jax, jnp``.
 """
 
-import functools
 import importlib
 import importlib.abc
 import importlib.util
@@ -94,55 +93,6 @@ def once_loaded(action: Callable[[], object]) -> None:
     if not _waiting:
         sys.meta_path.insert(0, _Finder())
     _waiting.append(action)
-
-
-# On a CPU most of XLA's time goes into LLVM's optimisations. With few of them the programmes of a
-# fit compile in a third to two thirds of the time, and many run as fast.
-_LIGHT: dict[str, Any] = {"xla_backend_optimization_level": 1}
-
-
-class _LightJit:
-    """``jax.jit`` of a function, made when it is first needed: only then is the backend known."""
-
-    def __init__(self, function: Callable[..., Any], settings: dict[str, Any]) -> None:
-        self._function, self._settings = function, settings
-        functools.update_wrapper(self, function)
-
-    @functools.cached_property
-    def _jitted(self) -> Any:
-        light = jax.default_backend() == "cpu" and _knows_light()
-        options = _LIGHT if light else None
-        return jax.jit(self._function, compiler_options=options, **self._settings)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._jitted(*arguments, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._jitted, name)
-
-
-def light_jit(function: Callable[..., Any], **settings: Any) -> Any:
-    """Return ``jax.jit`` of a function that takes longer to compile than to run.
-
-    On a CPU the programme is compiled with few optimisations. It must not be called from other
-    programmes: JAX takes the compiler's options for whole programmes only. Programmes that run for
-    most of a fit belong here only if they were measured to run as fast.
-
-    Args:
-        function: The function.
-        **settings: Those of ``jax.jit``.
-    """
-    return _LightJit(function, settings)
-
-
-@functools.cache
-def _knows_light() -> bool:
-    """Return whether this version of XLA has the options; it refuses others when it compiles."""
-    try:
-        jax.jit(jnp.negative, compiler_options=_LIGHT).lower(1.0).compile()
-    except jax.errors.JaxRuntimeError:
-        return False
-    return True
 
 
 class _Finder(importlib.abc.MetaPathFinder):

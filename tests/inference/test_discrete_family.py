@@ -187,10 +187,18 @@ def test_extreme_logits_stay_finite(kind, rng):
 
 
 def test_leaving_one_out_of_a_sum_does_not_cancel():
-    values = jnp.array([[50.0, 0.0, -3.0], [0.0, 0.0, -1e9]])
-    found = conditionals._logsumexp_without_each(values, 3)
-    rows = [[np.logaddexp(0, -3), 50.0, 50.0], [0.0, 0.0, np.log(2)]]
-    np.testing.assert_allclose(found, rows, rtol=1e-12)
+    rows = np.array([[50.0, 0.0, -3.0], [0.0, 0.0, -1e9], [-400.0, 0.0, -400.0]])
+    left = [[np.logaddexp(0, -3), 50.0, 50.0], [0.0, 0.0, np.log(2)], [0.0, -400.0, 0.0]]
+    # The last row is so uneven that one of two equal weights stands for both.
+    expected = np.array(left) - [[50.0], [np.log(2)], [0.0]]
+    for row, values in zip(rows, expected, strict=True):
+        later = jnp.array([True, False])
+        table = jnp.stack([jnp.asarray(row), jnp.zeros(3)])
+        found = conditionals._log_shares_left(table, later, 3)
+        np.testing.assert_allclose(found, values, rtol=1e-12, atol=1e-15)
+    # Rows add up, and whatever is no column takes nothing away.
+    found = conditionals._log_shares_left(jnp.asarray(rows), jnp.ones(3, bool), 2)
+    np.testing.assert_allclose(found, [*expected.sum(axis=0)[:2], 0.0], rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from permvi._cache import cached_files, enable_cache
+from permvi._cache import COMPILED, cached_files, enable_cache
 
 
 def cache(
@@ -24,7 +24,7 @@ def cache(
     if clear:
         for path in files:
             # Beside a programme JAX notes when it was last used.
-            access = path.with_name(path.name.removesuffix("-cache") + "-atime")
+            access = path.with_name(path.name.removesuffix(COMPILED) + "-atime")
             for each in (path, access):
                 with contextlib.suppress(FileNotFoundError):
                     each.unlink()

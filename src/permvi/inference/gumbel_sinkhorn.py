@@ -30,6 +30,7 @@ from permvi.inference.method import (
     StepProgress,
     alike,
     option_names,
+    split_key,
 )
 from permvi.inference.pathwise import (
     PathwiseOptions,
@@ -126,7 +127,7 @@ def fit_gumbel_sinkhorn(
         One result for each problem.
     """
     options = options or GumbelSinkhornOptions()
-    key_start, key_fit, key_draw = jax.random.split(rng_key, 3)
+    key_start, key_fit, key_draw = split_key(rng_key, 3)
     num_problems = jax.tree.leaves(problems)[0].shape[0]
     size = problems.size
     shape = (num_problems, options.num_restarts, problems.num_sites, size, size)

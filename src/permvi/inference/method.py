@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from permvi import _memory
 from permvi._jax import jax
+from permvi._programmes import light_jit
 from permvi.posterior import Marginals, Posterior
 from permvi.posterior.marginals import MAX_CELLS
 from permvi.problem.prepare import Prepared
@@ -45,6 +47,12 @@ class Context(NamedTuple):
     def step(self, done: int, total: int, *_: Any) -> None:
         """Show progress; engines call it as ``step(done, total, ...)``."""
         self.progress(self.method, done, total)
+
+
+@functools.partial(light_jit, static_argnums=1)
+def split_key(rng_key: jax.Array, num: int) -> tuple[jax.Array, ...]:
+    """Return ``jax.random.split`` of a key on the host, as separate keys and by one programme."""
+    return tuple(jax.random.split(rng_key, num))
 
 
 @dataclasses.dataclass(frozen=True)

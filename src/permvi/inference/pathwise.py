@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from permvi._checks import positive_number, whole
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.inference.method import StepProgress, stack
 from permvi.inference.optimise import equal_chunks, has_settled, optimise
 from permvi.inference.vi.relaxed_problem import RelaxedProblem, relax

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from permvi._jax import jax, jnp
+from permvi._programmes import light_jit
 from permvi.problem.problem import Problem
 
 _CHUNK = 8192
@@ -30,7 +31,7 @@ def log_densities(problem: Problem, perms: np.ndarray, **latents: Any) -> np.nda
         parts = []
         for start in range(0, len(perms), size):
             chunk = perms[start : start + size]
-            found = _evaluate()(problem.log_density_of, problem.data, filled(chunk, size), latents)
+            found = _evaluate(problem.log_density_of, problem.data, filled(chunk, size), latents)
             parts.append(_one_each(found, size)[: len(chunk)])
         values = np.concatenate(parts)
     else:
@@ -97,12 +98,10 @@ def _one_each(found: Any, num: int) -> np.ndarray:
     return values
 
 
-@functools.cache
-def _evaluate() -> Any:
-    """Return the compiled ``(log_density_of, data, perms, latents) -> (num,)``."""
-    return jax.jit(
-        lambda density, data, perms, latents: density(data, perms, **latents), static_argnums=0
-    )
+@functools.partial(light_jit, static_argnums=0)
+def _evaluate(density: Any, data: Any, perms: jax.Array, latents: dict[str, Any]) -> jax.Array:
+    """Return log densities (num,)."""
+    return density(data, perms, **latents)
 
 
 def as_perms(choices: jax.Array | np.ndarray, problem: Problem) -> jax.Array | np.ndarray:

@@ -6,14 +6,17 @@ matchings with an exact probability mass function.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
 
 # log 0 in sums that are differentiated: -inf would turn gradients into NaN.
 _NOTHING = -1e9
+# Weights below this share of the largest are lost to rounding, or nearly zero.
+_VANISHING = 1e-30
+# As many factors of at least a half as float32 can multiply.
+_PRODUCT = 100
 
 
 class Given(NamedTuple):
@@ -46,9 +49,7 @@ def lookahead(params: Params, pairs: jax.Array, given: Given) -> jax.Array:
     """
     m = given.free.shape[0]
     available = pairs.at[:, :m].set(pairs[:, :m] & given.free)
-    values = jnp.where(available, params["later"], _NOTHING)
-    left = _logsumexp_without_each(values, m)
-    ahead = jnp.sum(jnp.where(given.later[:, None], left, 0.0), axis=0)
+    ahead = _log_shares_left(jnp.where(available, params["later"], _NOTHING), given.later, m)
     return _normalised(params["logits"][given.row] + ahead, given.allowed)
 
 
@@ -76,16 +77,46 @@ def _normalised(logits: jax.Array, allowed: jax.Array) -> jax.Array:
     return jax.nn.log_softmax(jnp.where(allowed, logits, -jnp.inf))
 
 
-def _logsumexp_without_each(values: jax.Array, m: int) -> jax.Array:
-    """Return (n, C) log-sum-exp of rows (n, C) without entry j if j < m, and of all otherwise.
+def _log_shares_left(values: jax.Array, later: jax.Array, m: int) -> jax.Array:
+    r"""Return (C,) what each choice j < m leaves of the weights of later rows, zero for others.
 
-    Subtracting the largest entry from the sum would cancel, so the others are summed for it.
+    This is :math:`\sum_{u\ \text{later}} \log (1 - s_{uj})`, where :math:`s_{u\cdot}` is the
+    softmax of row u of the values (n, C). It is computed for every row of every draw, and most of
+    the time would go into logarithms. So they are taken of products: all shares but the largest of
+    a row are at most a half. For the largest the others are added up, since the difference would
+    cancel; where they vanish beside it, the next largest stands for them.
     """
     n, C = values.shape
-    total = logsumexp(values, axis=1, keepdims=True)
-    largest = jnp.argmax(values, axis=1)
-    is_largest = largest[:, None] == jnp.arange(C)
-    share = jnp.where(is_largest, 0.0, jnp.exp(values - total))
-    rest = logsumexp(jnp.where(is_largest, _NOTHING, values), axis=1, keepdims=True)
-    without = jnp.where(is_largest, rest, total + jnp.log1p(-share))
-    return without.at[:, m:].set(jnp.broadcast_to(total, (n, C - m)))
+    top = jnp.max(values, axis=1)
+    is_top = values == top[:, None]
+    # Of several that are equal, each has a share of at most a half, too.
+    single = is_top.sum(axis=1) == 1
+    is_largest = is_top & single[:, None]
+    others = jnp.where(is_largest, _NOTHING, values)
+    weights = jnp.exp(others - top[:, None])
+    rest = weights.sum(axis=1)
+    total = rest + single
+    share_left = jnp.where(later[:, None], 1 - weights / total[:, None], 1.0)
+    vanishes = rest < _VANISHING
+    log_left = jnp.where(
+        vanishes,
+        jnp.max(others, axis=1) - top,
+        jnp.log(jnp.where(vanishes, 1.0, rest)) - jnp.log(total),
+    )
+    of_largest = jnp.where(is_largest & later[:, None], log_left[:, None], 0.0).sum(axis=0)
+    parts = [share_left[k : k + _PRODUCT] for k in range(0, n, _PRODUCT)]
+    ahead = of_largest + sum(_log_of_product(part) for part in parts)
+    return jnp.where(jnp.arange(C) < m, ahead, 0.0)
+
+
+@jax.custom_jvp
+def _log_of_product(factors: jax.Array) -> jax.Array:
+    """Return logs (C,) of the products of columns (k, C) of positive numbers."""
+    return jnp.log(jnp.prod(factors, axis=0))
+
+
+@_log_of_product.defjvp
+def _log_of_product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    # The gradient of a product would multiply all others again.
+    (factors,), (changes,) = primals, tangents
+    return _log_of_product(factors), jnp.sum(changes / factors, axis=0)

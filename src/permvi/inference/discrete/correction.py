@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.map.local_search import local_search
 from permvi.problem.candidates import far_matchings

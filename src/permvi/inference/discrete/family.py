@@ -60,10 +60,16 @@ def draw(family: Family, rng_key: jax.Array) -> jax.Array:
     """Return one draw: (S, n) choices."""
     key_component, key_sites = jax.random.split(rng_key)
     k = jax.random.categorical(key_component, family.log_weights)
-    params, orders = family.component(k)
-    keys = jax.random.split(key_sites, family.structure.num_sites)
-    sites = jnp.arange(family.structure.num_sites)
-    return jax.vmap(lambda s, key: _draw_site(family, params, orders, s, key))(sites, keys)
+    return _draw_component(family, k, key_sites)[0]
+
+
+def draw_with_log_prob(family: Family, rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return one draw, (S, n) choices, and its exact log probability."""
+    if family.num_components > 1:
+        choices = draw(family, rng_key)
+        return choices, log_prob(family, choices)
+    choices, by_site = _draw_component(family, 0, jax.random.split(rng_key)[1])
+    return choices, by_site.sum()
 
 
 def draw_many(family: Family, rng_key: jax.Array, num: int) -> jax.Array:
@@ -111,21 +117,34 @@ def allowed_pairs(structure: Structure) -> jax.Array:
     return jnp.asarray(structure.edges)[:n, : structure.num_choices]
 
 
+def _draw_component(
+    family: Family, k: int | jax.Array, rng_key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return a draw (S, n) of a component and the log probabilities (S,) of its sites."""
+    params, orders = family.component(k)
+    keys = jax.random.split(rng_key, family.structure.num_sites)
+    sites = jnp.arange(family.structure.num_sites)
+    return jax.vmap(lambda s, key: _draw_site(family, params, orders, s, key))(sites, keys)
+
+
 def _draw_site(
     family: Family, params: Params, orders: jax.Array, site: jax.Array, rng_key: jax.Array
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
+    """Return the choices (n,) of a site and their log probability."""
     structure = family.structure.site(site)
     n = structure.shape[0]
 
-    def step(state: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+    def step(state: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         row, key = inputs
         log_probs, found = next_choice(family, params, site, state, row)
         choice = jax.random.categorical(key, log_probs)
-        return choose(structure, state, row, found, choice), choice
+        return choose(structure, state, row, found, choice), (choice, log_probs[choice])
 
     order = orders[site]
-    _, choices = lax.scan(step, begin(structure), (order, jax.random.split(rng_key, n)))
-    return jnp.zeros(n, choices.dtype).at[order].set(choices)
+    _, (choices, log_probs) = lax.scan(
+        step, begin(structure), (order, jax.random.split(rng_key, n))
+    )
+    return jnp.zeros(n, choices.dtype).at[order].set(choices), log_probs.sum()
 
 
 def _component_log_prob(family: Family, k: jax.Array, choices: jax.Array) -> jax.Array:

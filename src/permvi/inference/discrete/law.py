@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from permvi._programmes import jit
 from permvi.inference.discrete.family import Family, log_prob_many
 from permvi.inference.discrete.structure import Structure
 from permvi.posterior.laws import DrawsLaw, register_law
@@ -141,7 +142,7 @@ class FamilyLaw:
         return cls(family, reduction, arrays["drawn_draws"], arrays.get("drawn_log_weights"))
 
 
-@jax.jit
+@jit
 def _log_probs(family: Family, reduction: Reduction | None, perms: jax.Array) -> jax.Array:
     """Return (num,) log probabilities of matchings that include the known pairs."""
     structure = family.structure

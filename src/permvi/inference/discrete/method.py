@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from permvi import metrics
@@ -12,7 +11,7 @@ from permvi.inference.discrete.law import FamilyLaw
 from permvi.inference.discrete.options import DiscreteOptions
 from permvi.inference.discrete.run import DiscreteResult, run_discrete, run_discrete_batch
 from permvi.inference.exact.method import count_all
-from permvi.inference.method import Context, Method, MethodInfo, alike, option_names
+from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, split_key
 from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.inference.verdict.audit import audited_estimate
 from permvi.inference.vi import run_vi
@@ -49,7 +48,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
             marginals,
             context.step,
         )
-        for key in jax.random.split(context.rng_key, options.num_fits)
+        for key in split_key(context.rng_key, options.num_fits)
     ]
     extra += sum(result.seen.num_evaluations for result in results)
     return _best(prepared, results, extra)

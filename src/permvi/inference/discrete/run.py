@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from permvi._jax import light_jit
+from permvi._programmes import jit, light_jit
 from permvi.inference.discrete import correction as corrections
 from permvi.inference.discrete.correction import Corrected, log_probs, missed_mass, search_modes
 from permvi.inference.discrete.family import Family, draw_many
@@ -21,7 +21,7 @@ from permvi.inference.discrete.warm_start import (
     uniform_family,
 )
 from permvi.inference.discrete.without_replacement import draw_distinct
-from permvi.inference.method import StepProgress, stack
+from permvi.inference.method import StepProgress, split_key, stack
 from permvi.problem.evaluation import Evaluate, Evaluations, as_perms, codes
 from permvi.problem.problem import Problem
 
@@ -72,7 +72,7 @@ def run_discrete(
     ``evaluate`` is the log density of choices (num, S, n) on the host. ``kind`` names the
     conditionals, unless the options do. Training starts at log ``marginals`` (S, n, C), if given.
     """
-    key_start, key_train, key_draw = jax.random.split(rng_key, 3)
+    key_start, key_train, key_draw = split_key(rng_key, 3)
     start = _start(problem, key_start, evaluate, kind, options or DiscreteOptions(), marginals)
     on_host = None if problem.traceable else evaluate
     trained = train(
@@ -90,7 +90,7 @@ def run_discrete_batch(
     on_progress: StepProgress | None = None,
 ) -> list[DiscreteResult]:
     """`run_discrete` for linear problems of one shape, trained in one vmapped call."""
-    keys = [jax.random.split(key, 3) for key in jax.random.split(rng_key, len(problems))]
+    keys = [split_key(key, 3) for key in split_key(rng_key, len(problems))]
     starts = [
         _start(problem, key[0], evaluate, kind, options or DiscreteOptions(), None)
         for problem, key, evaluate in zip(problems, keys, evaluates, strict=True)
@@ -121,11 +121,11 @@ def _start(
 ) -> _Start:
     structure = build_structure(problem)
     num_rows = structure.num_sites * structure.shape[0]
-    key_rng, key_probe = jax.random.split(rng_key)
+    key_rng, key_probe = split_key(rng_key, 2)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key_rng)))
     seen = Evaluations(evaluate, structure.shape[1])
     uniform = uniform_family(structure)
-    probe_keys = iter(jax.random.split(key_probe, 4))
+    probe_keys = iter(split_key(key_probe, 4))
 
     def probe(num: int) -> tuple[np.ndarray, np.ndarray]:
         choices = np.asarray(_draw_many(uniform, next(probe_keys), num))
@@ -152,7 +152,7 @@ def _finish(
     seen, recipe = start.seen, start.recipe
     if len(trained.choices):
         seen.add(np.asarray(trained.choices), np.asarray(trained.log_densities, np.float64))
-    key_search, key_draw = jax.random.split(rng_key)
+    key_search, key_draw = split_key(rng_key, 2)
     uniform = uniform_family(start.family.structure)
     random_choices = np.asarray(_draw_many(uniform, key_search, _MAX_CLIMBS))
     found = search_modes(problem, seen, random_choices, recipe.search_evaluations)
@@ -235,4 +235,4 @@ def _equal(
 
 
 _draw_many = light_jit(draw_many, static_argnums=2)
-_draw_distinct = jax.jit(draw_distinct, static_argnums=2)
+_draw_distinct = jit(draw_distinct, static_argnums=2)

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from permvi._jax import light_jit
+from permvi._programmes import jit, light_jit
 from permvi.inference.discrete.family import Family, draw, log_prob
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import host_scan, optimise
@@ -113,12 +113,12 @@ def train_batch(
     """`train` many problems of one shape at once: all leaves have one more axis in front."""
     if training.num_steps == 0:
         return jax.vmap(_untrained)(families)
-    keys = jax.vmap(lambda key: jax.random.split(key, training.num_steps))(rng_keys)
+    carry, keys = _start_batch(families, rng_keys, training.num_steps)
 
     def advance(carry: _Carry, start: int, stop: int) -> Any:
-        return _advance(problems, carry, keys[:, start:stop], training, beta_start)
+        del stop
+        return _advance(problems, carry, keys[start // _CHUNK], training, beta_start)
 
-    carry = _start_batch(families)
     fit = optimise(advance, carry, training.num_steps, _CHUNK, on_progress, report_elbo=False)
     outputs = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *fit.outputs)
     return _collect_batch(fit.state.family, outputs)
@@ -139,7 +139,16 @@ def _start(family: Family) -> _Carry:
     return _Carry(family, _OPTIMISER.init(_trainable(family)), jnp.zeros((), jnp.int32))
 
 
-_start_batch = light_jit(jax.vmap(_start))
+@functools.partial(light_jit, static_argnums=2)
+def _start_batch(
+    families: Family, rng_keys: jax.Array, num_steps: int
+) -> tuple[_Carry, list[jax.Array]]:
+    """Return where training starts, and the keys (problems, steps) of each chunk of steps."""
+    keys = jax.vmap(lambda key: jax.random.split(key, num_steps))(rng_keys)
+    chunks = [keys[:, start : start + _CHUNK] for start in range(0, num_steps, _CHUNK)]
+    return jax.vmap(_start)(families), chunks
+
+
 _collect_batch = light_jit(jax.vmap(_collect))
 
 
@@ -147,7 +156,7 @@ def _trainable(family: Family) -> Any:
     return family.params, family.log_weights
 
 
-@functools.partial(jax.jit, static_argnums=3)
+@functools.partial(jit, static_argnums=3)
 def _advance(
     problems: Problem, carry: _Carry, keys: jax.Array, training: Training, beta_start: jax.Array
 ) -> tuple[_Carry, tuple[jax.Array, ...]]:
@@ -174,12 +183,12 @@ def _steps(
     return scan(step, carry, keys)
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(jit, static_argnums=2)
 def _draw(family: Family, rng_key: jax.Array, num: int) -> jax.Array:
     return jax.vmap(lambda key: draw(family, key))(jax.random.split(rng_key, num))
 
 
-@functools.partial(jax.jit, static_argnums=3)
+@functools.partial(jit, static_argnums=3)
 def _update(
     carry: _Carry, choices: jax.Array, values: jax.Array, training: Training, beta_start: Any
 ) -> tuple[_Carry, jax.Array]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
-from permvi._jax import light_jit
+from permvi._programmes import jit, light_jit
 from permvi.inference.discrete.family import Family
 from permvi.inference.discrete.structure import Structure
 from permvi.problem.problem import Problem
@@ -57,7 +57,7 @@ def gradient_table(problem: Problem, structure: Structure) -> np.ndarray | None:
     return slope if np.isfinite(slope).all() else None
 
 
-@jax.jit
+@jit
 def _slope(problem: Problem, X: jax.Array) -> jax.Array:
     density: Any = problem.log_density
     return jax.grad(lambda X: jnp.sum(density(problem.data, X)))(X)

@@ -15,7 +15,7 @@ import numpyro
 from numpyro.infer import NUTS
 
 from permvi._checks import whole
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.distributions import Permutation
 from permvi.inference.gibbs.kernel import PermutationGibbs, PermutationGibbsState
 from permvi.inference.gibbs.result import posterior_of

@@ -14,12 +14,12 @@ import jax
 import numpy as np
 
 from permvi._checks import one_of, whole
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.inference.discrete import warm_start
 from permvi.inference.discrete.family import Family, draw_many
 from permvi.inference.discrete.structure import build_structure
 from permvi.inference.importance.population import Weighted, combine, draw_populations
-from permvi.inference.method import Context, Method, MethodInfo, option_names
+from permvi.inference.method import Context, Method, MethodInfo, option_names, split_key
 from permvi.inference.verdict.audit import audited
 from permvi.posterior import Posterior, diagnose
 from permvi.problem.evaluation import Evaluate, Evaluations, as_perms, evaluator
@@ -102,7 +102,7 @@ def run_importance(
     options = options or ImportanceOptions()
     structure = build_structure(problem)
     seen = Evaluations(evaluate, structure.shape[1])
-    key_probe, key_draw = jax.random.split(rng_key)
+    key_probe, key_draw = split_key(rng_key, 2)
     num = options.num_populations * options.num_particles
     family = _guide(problem, key_probe, seen, options.guide, int(_PROBE_SHARE * num))
     drawn = draw_populations(
@@ -137,7 +137,7 @@ def _guide(
 ) -> Family:
     """Return a look-ahead component at the Sinkhorn marginals of a linear approximation or mask."""
     structure = build_structure(problem)
-    keys = iter(jax.random.split(rng_key, 4))
+    keys = iter(split_key(rng_key, 4))
     uniform = warm_start.uniform_family(structure)
 
     def probe(num: int) -> tuple[np.ndarray, np.ndarray]:

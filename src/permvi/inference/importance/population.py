@@ -31,7 +31,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from scipy.special import logsumexp as host_logsumexp
 
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.inference.discrete.conditionals import Params
 from permvi.inference.discrete.family import Family, allowed_pairs, batch_size, next_choice
 from permvi.inference.discrete.structure import DrawState, begin, choose

@@ -27,7 +27,7 @@ from scipy.special import logsumexp
 
 from permvi import permutations
 from permvi._checks import one_of
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.distributions import Mallows
 from permvi.distributions._mallows import DISTANCES, log_normalizer
 from permvi.distributions.mallows import Distance

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from permvi._programmes import jit
 from permvi.inference.map.local_search import Neighbourhood, hill_climb
 from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
 from permvi.inference.map.quadratic import ARRIVED
@@ -158,11 +159,11 @@ class _Relaxed:
         return _STEPS[np.argmax(np.where(np.isnan(values), -np.inf, values), axis=0)]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _density(log_density: Any, data: Any, X: jax.Array) -> jax.Array:
     return log_density(data, X)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _gradient(log_density: Any, data: Any, X: jax.Array) -> jax.Array:
     return jax.grad(lambda relaxed: jnp.sum(log_density(data, relaxed)))(X)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from permvi._jax import light_jit
+from permvi._programmes import jit, light_jit
 from permvi.inference.mcmc import kernels
 from permvi.inference.mcmc.kernels import KINDS, Chains, Target
 from permvi.inference.mcmc.moves import MatchingSpace
@@ -111,7 +111,7 @@ def _start(problems: Problem, perms: jax.Array) -> Chains:
     return jax.vmap(one)(problems, perms)
 
 
-@functools.partial(jax.jit, static_argnames=("config", "length"))
+@functools.partial(light_jit, static_argnames=("config", "length"))
 def _advance(
     config: Config,
     length: int,
@@ -255,7 +255,7 @@ class HostRun:
         return np.asarray(self._target.log_densities(perms), np.float64)
 
 
-@functools.partial(jax.jit, static_argnames=("kind", "proposal"))
+@functools.partial(jit, static_argnames=("kind", "proposal"))
 def _propose(
     kind: str,
     proposal: Proposal | None,

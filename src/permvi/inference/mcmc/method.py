@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi._checks import one_of
-from permvi.inference.discrete.family import Family, draw, log_prob
+from permvi.inference.discrete.family import Family, draw, draw_with_log_prob, log_prob
 from permvi.inference.discrete.options import DiscreteOptions
 from permvi.inference.discrete.run import run_discrete
 from permvi.inference.mcmc.options import BUDGET, MCMCOptions, Proposal
@@ -101,11 +101,20 @@ def _proposal(prepared: Prepared, context: Context) -> tuple[Proposal | None, in
         max_evaluations=None if linear else _MAX_FIT_EVALUATIONS,
     )
     fitted = run_discrete(problem, context.rng_key, evaluator(problem), options=options)
-    return Proposal(fitted.family, _draw, _log_prob), fitted.seen.num_evaluations
+    proposal = Proposal(fitted.family, _draw, _log_prob, _draw_with_log_prob)
+    return proposal, fitted.seen.num_evaluations
 
 
 def _draw(family: Family, rng_key: jax.Array) -> jax.Array:
-    choices = draw(family, rng_key)
+    return _as_perm(family, draw(family, rng_key))
+
+
+def _draw_with_log_prob(family: Family, rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    choices, log_q = draw_with_log_prob(family, rng_key)
+    return _as_perm(family, choices), log_q
+
+
+def _as_perm(family: Family, choices: jax.Array) -> jax.Array:
     perm = jnp.where(choices < family.structure.shape[1], choices, -1)
     return perm[0] if family.structure.num_sites == 1 else perm
 

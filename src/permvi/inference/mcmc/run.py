@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.inference.mcmc.loop import Config, DeviceRun, HostRun, Records
 from permvi.inference.mcmc.moves import MatchingSpace, only_rows_swap, swaps_need_cycles
 from permvi.inference.mcmc.options import MCMCOptions, Plan, Proposal

@@ -23,7 +23,8 @@ from jax.scipy.special import digamma, gammaln
 from scipy.special import softmax
 
 from permvi import assignment
-from permvi.inference.method import StepProgress
+from permvi._programmes import jit
+from permvi.inference.method import StepProgress, split_key
 from permvi.inference.pathwise import PathwiseOptions, PathwiseResult, ascend, pathwise_result
 from permvi.inference.vi.objective import latent_guide, latent_start, latent_start_scale
 from permvi.inference.vi.relaxed_problem import RelaxedProblem
@@ -140,7 +141,7 @@ def fit_naive(
         whose columns need not sum to one.
     """
     options = options or NaiveOptions()
-    key_start, key_fit, key_draw = jax.random.split(rng_key, 3)
+    key_start, key_fit, key_draw = split_key(rng_key, 3)
     num_problems = jax.tree.leaves(problems)[0].shape[0]
     m = problems.shape[1]
     rows: Any = _row_problems(problems, num_problems)
@@ -307,7 +308,7 @@ def nearest_matchings(X: np.ndarray, allowed: np.ndarray, num_cols: int) -> np.n
     return np.where(perms < num_cols, perms, -1)
 
 
-@functools.partial(jax.jit, static_argnames="num")
+@functools.partial(jit, static_argnames="num")
 def _draw(key: jax.Array, raw: jax.Array, rows: _RowProblem, num: int) -> jax.Array:
     """Draw rows (num, restarts, S, n, N)."""
     return rows.spread(_dirichlet(key, concentration(raw), rows.allowed, num))

@@ -20,7 +20,7 @@ import optax
 from jax import lax
 
 from permvi._checks import one_of, positive_number, whole
-from permvi._jax import light_jit
+from permvi._programmes import jit, light_jit
 from permvi.distributions import PlackettLuce
 from permvi.inference.method import StepProgress
 from permvi.inference.optimise import host_scan, optimise
@@ -196,12 +196,12 @@ def _steps(
     return scan(step, state, inputs)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
+@functools.partial(jit, static_argnums=(2, 3))
 def _draw(state: _Fit, rng_key: jax.Array, num_places: int, num_samples: int) -> jax.Array:
     return PlackettLuce(state.log_worths, num_places).sample(rng_key, (num_samples,))
 
 
-@jax.jit
+@jit
 def _update(
     state: _Fit, values: jax.Array, log_p: jax.Array, rate: jax.Array
 ) -> tuple[_Fit, jax.Array]:

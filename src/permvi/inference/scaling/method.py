@@ -10,12 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from scipy.special import expit
 
 from permvi import transforms
 from permvi._checks import whole
+from permvi._programmes import jit
 from permvi.inference.method import Context, Method, MethodInfo, restore_marginals
 from permvi.inference.scaling import permanent
 from permvi.inference.scaling.permanent import SquareProblem
@@ -99,7 +99,7 @@ def _sinkhorn(scores: np.ndarray, context: Context) -> list[_Scaled]:
     return _listed(np.asarray(found.matrix, np.float64), found)
 
 
-_compiled_sinkhorn = jax.jit(transforms.sinkhorn_until, static_argnames=("tol", "max_steps"))
+_compiled_sinkhorn = jit(transforms.sinkhorn_until, static_argnames=("tol", "max_steps"))
 
 
 def _beliefs(scores: np.ndarray, context: Context) -> list[_Scaled]:

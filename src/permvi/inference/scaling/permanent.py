@@ -54,6 +54,7 @@ from jax.typing import ArrayLike
 from scipy.special import xlog1py, xlogy
 
 from permvi import _checks, assignment
+from permvi._programmes import jit
 from permvi.inference.exact.blocks import decompose
 from permvi.problem.unmatched import build_weights, complete, may_be_partial
 
@@ -197,7 +198,7 @@ def propagate_beliefs(
     return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), result)
 
 
-@jax.jit
+@jit
 @functools.partial(jax.vmap, in_axes=(0, None, None, None))
 def _propagate(
     scores: jax.Array, damping: jax.Array, tol: jax.Array, max_steps: jax.Array

@@ -14,7 +14,7 @@ from numpyro.infer import ELBO, SVI
 from numpyro.infer.svi import SVIState
 from numpyro.infer.util import log_density
 
-from permvi._jax import light_jit
+from permvi._programmes import light_jit
 from permvi.distributions import VertexPrior
 from permvi.inference.vi.families import FAMILIES, bounded_scale
 from permvi.inference.vi.optimisers import SCHEDULES, exponential, shared_adam

@@ -9,8 +9,8 @@ import numpy as np
 from numpyro import handlers
 
 from permvi import assignment
-from permvi._jax import light_jit
-from permvi.inference.method import StepProgress
+from permvi._programmes import light_jit
+from permvi.inference.method import StepProgress, split_key
 from permvi.inference.optimise import Optimised, optimise
 from permvi.inference.vi.objective import (
     SITE,
@@ -214,7 +214,7 @@ def run_vi_batch(
     relaxed = relax(problems, family)
     num_problems = _num_problems(relaxed)
     config, numbers = split_options(family, options)
-    key_fit, key_draw = jax.random.split(rng_key)
+    key_fit, key_draw = split_key(rng_key, 2)
     keys = jax.random.split(key_fit, (num_problems, options.num_restarts))
     moves = config.temperature_schedule != "constant" or numbers.tempering < 1
     fit = optimise(
