@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 import time
 
 import numpy as np
@@ -182,8 +183,11 @@ _STEPS_PER_ROW = 500
 _DIFFERENCES = 3_000_000
 # Likewise for members of a population.
 _STEPS_PER_MEMBER = 100
-# The most swap differences of all populations together: half a minute or so on two cores.
-BUDGET = 5_000_000_000
+# The most swap differences of all populations together: some 20 seconds of CPU time up to so many
+# items, and then fewer, since method "quadratic" takes the same search as its first step.
+_BUDGET = 5_000_000_000
+_BUDGET_OF_MANY = 1_500_000_000
+_FEW = 50
 # Taillard's tenures around n; swaps unused for this many times n^2 steps go first.
 _TENURE = (0.9, 1.1)
 _PATIENCE = 5
@@ -195,13 +199,18 @@ _REACHED = 1e-9
 _MAX_ROUNDS = 10
 
 
+def default_budget(size: int) -> int:
+    """Return the most swap differences that populations of so many items take by default."""
+    return max(_BUDGET_OF_MANY, int(_BUDGET * min(1.0, _FEW / size) ** 1.75))
+
+
 def solve_quadratic(
     quadratic: Quadratic,
     mask: np.ndarray | None = None,
     options: MapOptions | None = None,
     rng: np.random.Generator | None = None,
     starts: np.ndarray | None = None,
-    budget: int = BUDGET,
+    budget: int | None = None,
 ) -> MapResult:
     r"""Search for the matching with the largest ``<A, X B X'> + <C, X>``.
 
@@ -218,7 +227,8 @@ def solve_quadratic(
         options: Settings.
         rng: The source of randomness.
         starts: (k, n) additional matchings to start from.
-        budget: The most swap differences of all populations together.
+        budget: The most swap differences of all populations together; None: `default_budget`, or
+            all that ``max_seconds`` leaves time for.
 
     Returns:
         The best matching. A Frank-Wolfe step counts as two evaluations (gradient and curvature),
@@ -247,6 +257,8 @@ def solve_quadratic(
     bound = upper_bound(square, allowed)
     independent, best, confirmed = perms, None, False
     if options.polish == "tabu" and not search.is_settled(perms, bound):
+        if budget is None:
+            budget = default_budget(size) if options.max_seconds is None else sys.maxsize
         ends, best = search.evolve(perms, budget, rng)
         independent = np.concatenate([perms, ends])
         confirmed = num_best(square.values(ends), float(square.values(best))) >= ENOUGH
