@@ -19,7 +19,7 @@ from permvi.inference.map.polytope import (
     scaled,
     solve,
 )
-from permvi.inference.map.population import ENOUGH, Islands
+from permvi.inference.map.population import Islands
 from permvi.inference.map.result import MapOptions, MapResult, agree, num_best
 
 
@@ -186,7 +186,7 @@ _STEPS_PER_MEMBER = 100
 # The most swap differences of all populations together: some 20 seconds of CPU time up to so many
 # items, and then fewer, since method "quadratic" takes the same search as its first step.
 _BUDGET = 5_000_000_000
-_BUDGET_OF_MANY = 1_500_000_000
+_BUDGET_OF_MANY = 1_000_000_000
 _FEW = 50
 # Taillard's tenures around n; swaps unused for this many times n^2 steps go first.
 _TENURE = (0.9, 1.1)
@@ -201,7 +201,7 @@ _MAX_ROUNDS = 10
 
 def default_budget(size: int) -> int:
     """Return the most swap differences that populations of so many items take by default."""
-    return max(_BUDGET_OF_MANY, int(_BUDGET * min(1.0, _FEW / size) ** 1.75))
+    return max(_BUDGET_OF_MANY, int(_BUDGET * min(1.0, _FEW / size) ** 2.5))
 
 
 def solve_quadratic(
@@ -218,7 +218,7 @@ def solve_quadratic(
     spectral similarities, then robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe
     from each matching, which moves along cycles that swaps cannot follow through a mask, alternates
     with swaps while that gains anything. If fewer than half of these restarts end at the best
-    value, and no bound proves it, independent populations follow (see `population`), until three of
+    value, and no bound proves it, independent populations follow (see `population`), until four of
     them end at the best value of all. Forbidden pairs are never used.
 
     Args:
@@ -259,9 +259,8 @@ def solve_quadratic(
     if options.polish == "tabu" and not search.is_settled(perms, bound):
         if budget is None:
             budget = default_budget(size) if options.max_seconds is None else sys.maxsize
-        ends, best = search.evolve(perms, budget, rng)
+        ends, best, confirmed = search.evolve(perms, budget, rng)
         independent = np.concatenate([perms, ends])
-        confirmed = num_best(square.values(ends), float(square.values(best))) >= ENOUGH
     values = square.values(independent)
     best = independent[np.argmax(values)] if best is None else best
     value = float(square.values(best))
@@ -345,8 +344,8 @@ class _Search:
 
     def evolve(
         self, perms: np.ndarray, budget: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return where islands ended, (r, n), and the best permutation (n,) of all."""
+    ) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Return where islands ended, (r, n), the best (n,), and whether islands agree on it."""
         islands = Islands(
             self._quadratic.values,
             lambda members, stream: self._tabu(members, stream, _STEPS_PER_MEMBER),
@@ -357,8 +356,10 @@ class _Search:
         found = islands.run(perms, budget, os.cpu_count() or 1, rng)
         self.num_evaluations += found.num_differences
         settled = self.settle(np.concatenate([found.best[None], found.ends]))
-        best = np.concatenate([settled, perms])
-        return settled[1:], best[np.argmax(self._quadratic.values(best))]
+        everything = np.concatenate([settled, perms])
+        best = everything[np.argmax(self._quadratic.values(everything))]
+        values = self._quadratic.values(np.stack([found.best, best]))
+        return settled[1:], best, found.agreed and num_best(values[:1], float(values[1])) == 1
 
     def from_matchings(self, perms: np.ndarray) -> np.ndarray:
         """Return the permutations (r, n), or what Frank-Wolfe reaches from them if better."""
