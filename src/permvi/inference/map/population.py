@@ -4,7 +4,7 @@ A memetic search (Benlic and Hao 2015): a child takes each row's column from one
 which keeps what they agree on, tabu search improves it, and it replaces the worst member. An
 *island* is a population that begins with random matchings and knows nothing of the others, so that
 the number of islands that end at the same value tells how far to believe it. Small islands may all
-end in the same trap, therefore only those of the full size count.
+end in the same trap, therefore they count only if other restarts end there, too.
 """
 
 import time
@@ -22,8 +22,10 @@ _GROWTH = 1.5
 _MOST_MEMBERS = 24
 # Children without a better best, for each member, after which a population is shaken, and ends.
 _PATIENCE = 3
-# Islands of the full size that have to end at the best value.
+# Islands of the full size that have to end at the best value; or islands of any size, and as many
+# other restarts.
 _ENOUGH = 4
+_ENOUGH_OF_BOTH = 3
 # The share of the budget that islands may take; the rest is for a population of their ends.
 _FOR_ISLANDS = 0.7
 # A wanted pair weighs this much against noise of order one.
@@ -78,12 +80,13 @@ class Islands:
         """Run islands until enough of them end at the best value, or the budget is spent.
 
         Then, if they do not agree, cross their ends with each other and with ``known`` matchings
-        (r, n), which no island has seen.
+        (r, n), the ends of other restarts, which no island has seen.
         """
         ends: list[np.ndarray] = []
         sizes: list[int] = []
         agreed = False
-        best_known = float(self._values(known).max())
+        known_values = self._values(known)
+        best_known = float(known_values.max())
         spent, size = 0, float(_MEMBERS)
         with pool(num_threads) as threads:
             while spent < _FOR_ISLANDS * budget and not self._late():
@@ -97,7 +100,10 @@ class Islands:
                 best = max(best_known, float(values.max()))
                 at_best = values >= best - self._tolerance
                 full = np.array(sizes) == _MOST_MEMBERS
-                agreed = int((at_best & full).sum()) >= _ENOUGH
+                others = known_values >= best - self._tolerance
+                agreed = int((at_best & full).sum()) >= _ENOUGH or (
+                    min(int(at_best.sum()), int(others.sum())) >= _ENOUGH_OF_BOTH
+                )
                 if agreed:
                     break
                 size = min(size * _GROWTH, _MOST_MEMBERS)
