@@ -1,101 +1,288 @@
 """Measure graph matching by "auto": the mode, the marginals, the evidence and the CPU time.
 
-``python -m benchmarks.graphs`` prints a row for each problem. Modes are compared with the best of
-30 starts of SciPy's FAQ and with the planted matching. Marginals are compared with a second fit of
-another seed, with enumeration up to 8 nodes, or with what symmetry implies. The error is the mean
-total variation of a row.
+``python -m benchmarks.graphs --out results/graphs`` writes a row for each problem, and goes on
+where an earlier run ended. There are four parts:
+
+* ``modes``: a graph and a shuffled copy with some pairs of nodes flipped, with and without known
+  pairs. Modes are compared with the best of 30 starts of SciPy's FAQ, with `map` and with the
+  planted matching.
+* ``marginals``: marginals of such graphs with 20 nodes against tempered chains of 1e8 swaps in all,
+  which share no code with permvi. Two runs from random starts tell how far to believe them.
+* ``symmetric``: graphs with automorphisms, against shorter chains, averaged over automorphisms.
+* ``small``: up to 9 nodes, by `quadratic`, against enumeration.
+
+The error is the mean total variation of a row.
 """
 
+import argparse
+import csv
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 from scipy.optimize import quadratic_assignment
 
 import permvi as pv
 from permvi._tables import text_table
+from permvi.experiments.results import write_rows
 
-HEADER = [
-    "problem", "verdict", "error", "stated", "mode - FAQ", "mode - planted", "log evidence", "se",
-    "difference", "CPU s",
-]  # fmt: skip
+Row = dict[str, Any]
+SEED = 1_700  # of the problems; none of them was used for tuning
 _FAQ_STARTS = 30
-_ENUMERATED = 8
+_ENUMERATED = 9
+# Swaps of a reference, and of one for symmetric graphs, whose automorphisms help.
+_REFERENCE = 100_000_000
+_SHORT_REFERENCE = 20_000_000
 
 
 class Case(NamedTuple):
-    """A problem, the planted matching (n,) if there is one, and the true marginals if known."""
+    """A problem, with the planted matching (n,) or the automorphisms (k, n) if there are any."""
 
     name: str
     model: pv.models.GraphMatching
     planted: np.ndarray | None = None
-    marginals: np.ndarray | None = None
+    automorphisms: np.ndarray | None = None
 
 
-def random_graphs(n: int, p: float, flipped: float, seed: int) -> Case:
+def random_graphs(n: int, p: float, flipped: float, seed: int, num_known: int = 0) -> Case:
     """Return an Erdos-Renyi graph and a shuffled copy, some of its pairs of nodes flipped."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([SEED, seed, n, round(100 * p), round(100 * flipped)])
     edges = np.triu(rng.random((n, n)) < p, 1).astype(float)
     copy = np.abs(edges - np.triu(rng.random((n, n)) < flipped, 1))
     order = rng.permutation(n)
     seen = (copy + copy.T)[np.ix_(order, order)]
-    model = pv.models.GraphMatching(seen, edges + edges.T, 0.5)
-    return Case(f"N={n} p={p:g} {flipped:.0%} flipped", model, order)
+    known = np.where(np.arange(n) < num_known, order, -1) if num_known else None
+    model = pv.models.GraphMatching(seen, edges + edges.T, 0.5, known=known)
+    more = f", {num_known} known" if num_known else ""
+    return Case(f"N={n} p={p:g} {flipped:.0%} flipped{more}, seed {seed}", model, order)
+
+
+def _shuffled(name: str, G: np.ndarray, scale: float, group: np.ndarray, seed: int) -> Case:
+    """Match a graph with itself; ``group`` (k, n) holds all of its automorphisms."""
+    rng = np.random.default_rng([SEED, seed])
+    order = rng.permutation(len(G))
+    model = pv.models.GraphMatching(G[np.ix_(order, order)], G, scale)
+    return Case(name, model, None, group)
+
+
+def cycle(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cycle of n nodes and its 2 n automorphisms."""
+    turned = np.roll(np.eye(n), 1, axis=0)
+    nodes = np.arange(n)
+    group = [(sign * nodes + shift) % n for sign in (1, -1) for shift in range(n)]
+    return turned + turned.T, np.array(group)
+
+
+def prism(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return two cycles of n nodes joined rung by rung, and the 4 n automorphisms (n not 4)."""
+    ring, group = cycle(n)
+    G = np.kron(np.eye(2), ring) + np.kron(np.array([[0, 1], [1, 0]]), np.eye(n))
+    both = [np.concatenate([g, g + n]) for g in group]
+    return G, np.array(both + [np.roll(g, n) for g in both])
+
+
+def copies(base: np.ndarray, num: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``num`` copies of a graph without symmetries, which may be exchanged."""
+    import itertools
+
+    n = len(base)
+    group = [
+        np.concatenate([np.arange(n) + n * k for k in order])
+        for order in itertools.permutations(range(num))
+    ]
+    return np.kron(np.eye(num), base), np.array(group)
+
+
+def bipartite_double(base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bipartite double of a graph without symmetries, whose sides may be exchanged."""
+    n = len(base)
+    nodes = np.arange(2 * n)
+    return np.kron(np.array([[0, 1], [1, 0]]), base), np.stack([nodes, (nodes + n) % (2 * n)])
 
 
 def symmetric_graphs() -> Iterator[Case]:
-    """Yield graphs whose marginals are known by symmetry."""
-    turned = np.roll(np.eye(12), 1, axis=0)
-    cycle = turned + turned.T
-    yield Case(
-        "cycle of 12", pv.models.GraphMatching(cycle, cycle, 3.0), None, np.full((12, 12), 1 / 12)
-    )
-    W = np.random.default_rng(0).normal(size=(7, 7))
-    G = np.kron(np.eye(2), W + W.T)
-    wanted = np.kron(np.full((2, 2), 0.5), np.eye(7))
-    yield Case("two copies of 7", pv.models.GraphMatching(G, G, 3.0), None, wanted)
+    """Yield graphs with 2 to 48 automorphisms."""
+    rng = np.random.default_rng(SEED)
+    for n, scale in ((10, 1.0), (16, 1.5), (24, 2.0)):
+        yield _shuffled(f"cycle of {n}", *_with(cycle(n), scale), seed=n)
+    for n, scale in ((5, 1.0), (12, 1.5)):
+        yield _shuffled(f"prism of {2 * n}", *_with(prism(n), scale), seed=n)
+    for num, n in ((2, 8), (2, 12), (3, 6), (4, 5)):
+        W = rng.normal(size=(n, n))
+        name = f"{num} copies of {n}"
+        yield _shuffled(name, *_with(copies(W + W.T, num), 0.4), seed=100 * num + n)
+    for n in (7, 11):
+        W = rng.normal(size=(n, n))
+        name = f"bipartite double of {n}"
+        yield _shuffled(name, *_with(bipartite_double(W + W.T), 0.4), seed=n)
 
 
-def cases(*, quick: bool = False) -> Iterator[Case]:
-    """Yield all problems, or some small ones."""
-    yield from (random_graphs(8, 0.4, 0.05, seed) for seed in range(2))
-    yield from symmetric_graphs()
-    if quick:
-        return
-    for n in (20, 50, 100):
+def _with(found: tuple[np.ndarray, np.ndarray], scale: float) -> tuple[Any, float, Any]:
+    return found[0], scale, found[1]
+
+
+@numba.njit(nogil=True)
+def _tempered(A, B, scale, betas, perms, num_sweeps, burn_in, rng):
+    """Swap at every level and exchange neighbours; return counts (n, n) of the last level."""
+    K, n = perms.shape
+    values, counts = np.zeros(K), np.zeros((n, n))
+    for k in range(K):
+        for i in range(n):
+            for j in range(n):
+                values[k] += scale * A[i, j] * B[perms[k, i], perms[k, j]]
+    for sweep in range(num_sweeps):
+        for k in range(K):
+            perm = perms[k]
+            for _ in range(n):
+                u, v = rng.integers(0, n), rng.integers(0, n)
+                if u == v:
+                    continue
+                a, b = perm[u], perm[v]
+                # Edges are symmetric and there are no loops.
+                gain = 0.0
+                for i in range(n):
+                    if i != u and i != v:
+                        gain += (A[u, i] - A[v, i]) * (B[b, perm[i]] - B[a, perm[i]])
+                gain *= 2.0 * scale
+                if gain >= 0 or rng.random() < np.exp(betas[k] * gain):
+                    perm[u], perm[v] = b, a
+                    values[k] += gain
+        for k in range(sweep % 2, K - 1, 2):
+            change = (betas[k] - betas[k + 1]) * (values[k + 1] - values[k])
+            if change >= 0 or rng.random() < np.exp(change):
+                values[k], values[k + 1] = values[k + 1], values[k]
+                for i in range(n):
+                    perms[k, i], perms[k + 1, i] = perms[k + 1, i], perms[k, i]
+        if sweep >= burn_in:
+            for i in range(n):
+                counts[i, perms[K - 1, i]] += 1
+    return counts
+
+
+def reference(
+    model: Any, num_steps: int, automorphisms: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """Return marginals (n, n) by two tempered runs from random starts, and how far they differ.
+
+    A posterior does not change if an automorphism of the columns follows the matching, so averages
+    over all ``automorphisms`` (k, n) are as right as the runs, however few modes they have seen.
+    """
+    A, B = (np.asarray(part, dtype=np.float64) for part in (model.A, model.B))
+    n, runs = len(A), []
+    # The first level is hot enough for chains to move freely.
+    lowest = min(0.3, 0.15 / float(model.scale))
+    num_levels = 8 + int(np.ceil(3 * np.log(0.3 / lowest)))
+    betas = np.geomspace(lowest, 1.0, num_levels)
+    num_sweeps = num_steps // (2 * n * num_levels)
+    for seed in range(2):
+        rng = np.random.default_rng([SEED, 31, seed])
+        perms = np.stack([rng.permutation(n) for _ in betas])
+        counts = _tempered(
+            A, B, float(model.scale), betas, perms, num_sweeps, num_sweeps // 10, rng
+        )
+        found = counts / counts[0].sum()
+        if automorphisms is not None:
+            found = np.mean([found[:, g] for g in automorphisms], axis=0)
+        runs.append(found)
+    return (runs[0] + runs[1]) / 2, _distance(*runs)
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    return float(0.5 * np.abs(one - other).sum(axis=1).mean())
+
+
+def modes(sizes: Sequence[int]) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Yield names of problems, and functions that measure their modes."""
+    for n in sizes:
         for p in (0.1, 0.3, 0.5):
-            yield from (random_graphs(n, p, flipped, seed=1) for flipped in (0.0, 0.02, 0.05))
+            for flipped in (0.0, 0.05, 0.1):
+                for known in (0, n // 10):
+                    case = random_graphs(n, p, flipped, 1, known)
+                    yield case.name, lambda case=case: _mode_row(case)
 
 
-def row(case: Case) -> list[str]:
-    """Fit a problem and return the cells of its row."""
-    method = "quadratic" if case.model.shape[0] <= _ENUMERATED else "auto"
-    start = time.process_time()
-    found = _fit(case.model, method, 0)
-    seconds = time.process_time() - start
-    if case.model.shape[0] <= _ENUMERATED:
-        other = pv.fit(case.model, "exact")
-    else:
-        other = _fit(case.model, method, 1)
-    truth = other.marginals if case.marginals is None else case.marginals
-    error = 0.5 * np.abs(found.marginals - truth).sum(axis=1).mean()
-    stated = np.mean(found.diagnostics.sampling_error_by_row)
+def marginals() -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Yield names of problems with 20 nodes, and functions that measure their marginals."""
+    for p in (0.1, 0.3, 0.5):
+        for flipped in (0.0, 0.05, 0.1):
+            case = random_graphs(20, p, flipped, 2)
+            yield case.name, lambda case=case: _marginal_row(case, _REFERENCE)
+
+
+def symmetric() -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Yield names of graphs with automorphisms, and functions that measure their marginals."""
+    for case in symmetric_graphs():
+        yield case.name, lambda case=case: _marginal_row(case, _SHORT_REFERENCE)
+
+
+def small(seeds: int = 5) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Yield names of problems that can be enumerated, and functions that compare with that."""
+    for n in (6, 7, 8, _ENUMERATED):
+        for p in (0.2, 0.5):
+            for seed in range(seeds if n < _ENUMERATED else 1):
+                case = random_graphs(n, p, 0.1, seed)
+                yield case.name, lambda case=case, seed=seed: small_row(case, seed)
+
+
+def _mode_row(case: Case) -> Row:
+    found, seconds = _timed(case.model, "auto", 0)
     best = _density(case.model, found.mode)
-    planted = "" if case.planted is None else f"{best - _density(case.model, case.planted):+.1f}"
-    return [
-        case.name, found.diagnostics.verdict, f"{error:.4f}", f"{stated:.4f}",
-        f"{best - _faq(case.model):+.1f}", planted, f"{found.log_evidence:.2f}",
-        f"{found.log_evidence_se:.3f}", f"{found.log_evidence - other.log_evidence:+.3f}",
-        f"{seconds:.1f}",
-    ]  # fmt: skip
+    by_map, map_seconds = _timed(case.model, "map", 0)
+    return {
+        "method": found.method, "verdict": found.diagnostics.verdict,
+        "stated": round(_stated(found), 4), "modes": _num_modes(found),
+        "minus_faq": round(best - _faq(case.model), 3),
+        "minus_map": round(best - _density(case.model, by_map.mode), 3),
+        "minus_planted": round(best - _density(case.model, case.planted), 3),
+        "right": round(float((found.mode == case.planted).mean()), 3),
+        "cpu_s": round(seconds, 1), "map_cpu_s": round(map_seconds, 1),
+    }  # fmt: skip
 
 
-def _fit(model: Any, method: str, seed: int) -> pv.Posterior:
+def _marginal_row(case: Case, num_steps: int) -> Row:
+    found, seconds = _timed(case.model, "auto", 0)
+    truth, apart = reference(case.model, num_steps, case.automorphisms)
+    return {
+        "method": found.method, "verdict": found.diagnostics.verdict,
+        "stated": round(_stated(found), 4), "modes": _num_modes(found),
+        "automorphisms": 1 if case.automorphisms is None else len(case.automorphisms),
+        "error": round(_distance(found.marginals, truth), 4),
+        "runs_apart": round(apart, 4), "cpu_s": round(seconds, 1),
+    }  # fmt: skip
+
+
+def small_row(case: Case, seed: int) -> Row:
+    """Compare marginals and evidence by "quadratic" with enumeration."""
+    found, seconds = _timed(case.model, "quadratic", seed)
+    exact = pv.fit(case.model, "exact")
+    z = (found.log_evidence - exact.log_evidence) / found.log_evidence_se
+    return {
+        "method": found.method, "verdict": found.diagnostics.verdict,
+        "stated": round(_stated(found), 4), "modes": _num_modes(found),
+        "error": round(_distance(found.marginals, exact.marginals), 4),
+        "z": round(float(z), 3), "cpu_s": round(seconds, 1),
+    }  # fmt: skip
+
+
+def _stated(found: pv.Posterior) -> float:
+    by_row = found.diagnostics.sampling_error_by_row
+    return 0.0 if by_row is None else float(np.mean(by_row))
+
+
+def _num_modes(found: pv.Posterior) -> int:
+    return int(found.diagnostics.extras.get("num_modes", 0))
+
+
+def _timed(model: Any, method: str, seed: int) -> tuple[pv.Posterior, float]:
+    start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pv.FitWarning)
-        return pv.fit(model, method, seed=seed)
+        found = pv.fit(model, method, seed=seed)
+    return found, time.process_time() - start
 
 
 def _density(model: Any, perm: np.ndarray) -> float:
@@ -107,16 +294,44 @@ def _faq(model: Any) -> float:
     """Return the best log density of SciPy's FAQ from the centre and from random starts."""
     A, B, _ = model.quadratic
     rng, best = np.random.default_rng(0), -np.inf
+    known = np.full(len(A), -1) if model.known is None else np.asarray(model.known)
+    pairs = np.stack([np.flatnonzero(known >= 0), known[known >= 0]], axis=1)
     for k in range(_FAQ_STARTS):
         options = {"maximize": True, "rng": rng, "P0": "randomized" if k else "barycenter"}
-        found = quadratic_assignment(A, B, method="faq", options=options)
+        found = quadratic_assignment(A, B, method="faq", options=options | {"partial_match": pairs})
         best = max(best, _density(model, found.col_ind))
     return best
 
 
-def main(*, quick: bool = False) -> None:
-    """Print the table."""
-    print(text_table(HEADER, [row(case) for case in cases(quick=quick)]))
+PARTS = ("modes", "marginals", "symmetric", "small")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
+    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100], help="of modes")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="begin no problem after this")
+    parser.add_argument("--out", type=Path, required=True, help="folder for PART/rows.csv")
+    given = parser.parse_args(arguments)
+    end = time.monotonic() + given.seconds
+    for part in given.parts:
+        problems = modes(given.sizes) if part == "modes" else globals()[part]()
+        folder = given.out / part
+        folder.mkdir(parents=True, exist_ok=True)
+        path, rows = folder / "rows.csv", []
+        if path.is_file():
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+        done = {row["problem"] for row in rows}
+        for name, measure in problems:
+            if name in done or time.monotonic() > end:
+                continue
+            rows.append({"problem": name, **measure()})
+            print(rows[-1], flush=True)
+            write_rows(folder, rows)
+        if rows:
+            print(text_table(list(rows[0]), [[str(x) for x in row.values()] for row in rows]))
 
 
 if __name__ == "__main__":

@@ -75,3 +75,20 @@ def test_the_search_comes_close_to_the_optimum(name):
     result = solve_quadratic(problem, rng=np.random.default_rng(1))
     cost = (instance.A * instance.B[np.ix_(result.perm, result.perm)]).sum()
     assert instance.optimum <= cost <= (1 + LARGEST_GAP) * instance.optimum
+
+
+def test_drawn_instances_are_of_their_kinds():
+    for instance in qaplib.drawn_instances():
+        n = len(instance.A)
+        assert instance.B.shape == (n, n)
+        if instance.name.startswith("tree"):
+            assert (instance.A > 0).sum() == 2 * (n - 1)
+
+
+def test_fits_are_compared_with_the_best(tmp_path, monkeypatch):
+    monkeypatch.setattr(qaplib, "_all_instances", lambda: iter([qaplib.random_instance()]))
+    monkeypatch.setattr(qaplib, "drawn_instances", lambda: [qaplib.tree_instance(5, 0, 2)])
+    qaplib.main(["--out", str(tmp_path), "--seeds", "0", "1", "--long"])
+    lines = (tmp_path / "rows.csv").read_text().splitlines()
+    assert len(lines) == 5
+    assert all("0.000%" in line for line in lines[1:])

@@ -12,7 +12,13 @@ from scipy.optimize import quadratic_assignment
 from permvi import assignment
 from permvi.inference.map import MapOptions, Quadratic, solve_quadratic, tabu_kernels
 from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
-from permvi.inference.map.quadratic import ARRIVED, exact_line_search, upper_bound
+from permvi.inference.map.population import Evolved, Islands
+from permvi.inference.map.quadratic import (
+    ARRIVED,
+    default_budget,
+    exact_line_search,
+    upper_bound,
+)
 from permvi.problem.unmatched import random_assignments
 
 
@@ -168,6 +174,46 @@ def test_populations_find_what_restarts_miss():
     for result in found:
         assert result.agreed
         assert len(result.restart_values) > 3
+
+
+def test_only_large_islands_count_as_agreeing(rng):
+    sizes = []
+
+    def improve(perms, stream):
+        # Small populations all end in the same trap, which is the reverse order.
+        del stream
+        sizes.append(len(perms))
+        end = np.arange(5) if max(sizes) == 24 else np.arange(5)[::-1]
+        return np.tile(end, (len(perms), 1)), 1
+
+    def values(perms):
+        return (perms == np.arange(5)).sum(axis=-1).astype(float)
+
+    islands = Islands(values, improve, np.ones((5, 5), bool), 1e-9, np.inf)
+    known = np.arange(5)[None, ::-1]
+    found = islands.run(known, 10_000, 2, rng)
+    assert found.agreed
+    np.testing.assert_array_equal(found.best, np.arange(5))
+    assert values(found.ends).tolist() == [1.0] * 4 + [5.0] * 4
+    sizes.clear()
+    assert not islands.run(known, 10, 2, rng).agreed
+
+
+def test_a_time_limit_may_be_longer_than_the_default(rng, monkeypatch):
+    budgets = []
+    monkeypatch.setattr(
+        Islands, "run", lambda _, known, budget, *__: budgets.append(budget) or _ended(known)
+    )
+    A, B = rng.integers(0, 100, size=(2, 12, 12)).astype(float)
+    problem = Quadratic(A, B, np.zeros((12, 12)))
+    for limit in (None, 1000.0):
+        options = MapOptions(num_restarts=1, max_iter=1, max_seconds=limit)
+        solve_quadratic(problem, None, options, np.random.default_rng(0))
+    assert budgets[0] == default_budget(12) < budgets[1]
+
+
+def _ended(known):
+    return Evolved(known[:0], known[0], 0, agreed=False)
 
 
 def test_local_searches_respect_the_mask_and_never_get_worse(rng):

@@ -3,7 +3,8 @@
 A memetic search (Benlic and Hao 2015): a child takes each row's column from one of two parents,
 which keeps what they agree on, tabu search improves it, and it replaces the worst member. An
 *island* is a population that begins with random matchings and knows nothing of the others, so that
-the number of islands that end at the same value tells how far to believe it.
+the number of islands that end at the same value tells how far to believe it. Small islands may all
+end in the same trap, therefore they count only if other restarts end there, too.
 """
 
 import time
@@ -15,14 +16,16 @@ import numpy as np
 from permvi._threads import pool
 from permvi.inference.map.polytope import solve
 
-# Members of the first islands, and how much larger islands become while they do not agree.
-_MEMBERS = 8
+# Members of the first islands, how much larger islands become, and their full size.
+_MEMBERS = 12
 _GROWTH = 1.5
 _MOST_MEMBERS = 24
 # Children without a better best, for each member, after which a population is shaken, and ends.
 _PATIENCE = 3
-# Islands that have to end at the best value.
-ENOUGH = 3
+# Islands of the full size that have to end at the best value; or islands of any size, and as many
+# other restarts.
+_ENOUGH = 4
+_ENOUGH_OF_BOTH = 3
 # The share of the budget that islands may take; the rest is for a population of their ends.
 _FOR_ISLANDS = 0.7
 # A wanted pair weighs this much against noise of order one.
@@ -34,11 +37,19 @@ Values = Callable[[np.ndarray], np.ndarray]
 
 
 class Evolved(NamedTuple):
-    """The best members of islands (r, n), the best of all (n,), and the differences it took."""
+    """The result of all islands.
+
+    Attributes:
+        ends: (r, n) the best member of each island.
+        best: (n,) the best permutation of all.
+        num_differences: How many swap differences it took.
+        agreed: Whether enough islands ended at the value of ``best``.
+    """
 
     ends: np.ndarray
     best: np.ndarray
     num_differences: int
+    agreed: bool
 
 
 class Islands:
@@ -69,10 +80,13 @@ class Islands:
         """Run islands until enough of them end at the best value, or the budget is spent.
 
         Then, if they do not agree, cross their ends with each other and with ``known`` matchings
-        (r, n), which no island has seen.
+        (r, n), the ends of other restarts, which no island has seen.
         """
         ends: list[np.ndarray] = []
-        best_known = float(self._values(known).max())
+        sizes: list[int] = []
+        agreed = False
+        known_values = self._values(known)
+        best_known = float(known_values.max())
         spent, size = 0, float(_MEMBERS)
         with pool(num_threads) as threads:
             while spent < _FOR_ISLANDS * budget and not self._late():
@@ -80,10 +94,17 @@ class Islands:
                 tasks = [(round(size), share, child) for child in rng.spawn(num_threads)]
                 for end, cost in threads.map(lambda task: self._island(*task), tasks):
                     ends.append(end)
+                    sizes.append(round(size))
                     spent += cost
                 values = self._values(np.stack(ends))
                 best = max(best_known, float(values.max()))
-                if (values >= best - self._tolerance).sum() >= ENOUGH:
+                at_best = values >= best - self._tolerance
+                full = np.array(sizes) == _MOST_MEMBERS
+                others = known_values >= best - self._tolerance
+                agreed = int((at_best & full).sum()) >= _ENOUGH or (
+                    min(int(at_best.sum()), int(others.sum())) >= _ENOUGH_OF_BOTH
+                )
+                if agreed:
                     break
                 size = min(size * _GROWTH, _MOST_MEMBERS)
             else:
@@ -92,10 +113,10 @@ class Islands:
                     order = np.argsort(-self._values(members), kind="stable")
                     members = _distinct(members[order])[: 2 * _MOST_MEMBERS]
                     found, cost = self._evolve(members, budget - spent, rng)
-                    return Evolved(np.stack(ends), found, spent + cost)
+                    return Evolved(np.stack(ends), found, spent + cost, agreed=False)
         everything = np.concatenate([np.stack(ends), known]) if ends else known
         best_perm = everything[np.argmax(self._values(everything))]
-        return Evolved(np.stack(ends) if ends else known[:0], best_perm, spent)
+        return Evolved(np.stack(ends) if ends else known[:0], best_perm, spent, agreed)
 
     def _late(self) -> bool:
         return time.monotonic() > self._deadline

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 import time
 
 import numpy as np
@@ -18,7 +19,7 @@ from permvi.inference.map.polytope import (
     scaled,
     solve,
 )
-from permvi.inference.map.population import ENOUGH, Islands
+from permvi.inference.map.population import Islands
 from permvi.inference.map.result import MapOptions, MapResult, agree, num_best
 
 
@@ -182,8 +183,11 @@ _STEPS_PER_ROW = 500
 _DIFFERENCES = 3_000_000
 # Likewise for members of a population.
 _STEPS_PER_MEMBER = 100
-# The most swap differences of all populations together: half a minute or so on two cores.
-BUDGET = 5_000_000_000
+# The most swap differences of all populations together: some 20 seconds of CPU time up to so many
+# items, and then fewer, since method "quadratic" takes the same search as its first step.
+_BUDGET = 5_000_000_000
+_BUDGET_OF_MANY = 1_000_000_000
+_FEW = 50
 # Taillard's tenures around n; swaps unused for this many times n^2 steps go first.
 _TENURE = (0.9, 1.1)
 _PATIENCE = 5
@@ -195,13 +199,18 @@ _REACHED = 1e-9
 _MAX_ROUNDS = 10
 
 
+def default_budget(size: int) -> int:
+    """Return the most swap differences that populations of so many items take by default."""
+    return max(_BUDGET_OF_MANY, int(_BUDGET * min(1.0, _FEW / size) ** 2.5))
+
+
 def solve_quadratic(
     quadratic: Quadratic,
     mask: np.ndarray | None = None,
     options: MapOptions | None = None,
     rng: np.random.Generator | None = None,
     starts: np.ndarray | None = None,
-    budget: int = BUDGET,
+    budget: int | None = None,
 ) -> MapResult:
     r"""Search for the matching with the largest ``<A, X B X'> + <C, X>``.
 
@@ -209,7 +218,7 @@ def solve_quadratic(
     spectral similarities, then robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe
     from each matching, which moves along cycles that swaps cannot follow through a mask, alternates
     with swaps while that gains anything. If fewer than half of these restarts end at the best
-    value, and no bound proves it, independent populations follow (see `population`), until three of
+    value, and no bound proves it, independent populations follow (see `population`), until four of
     them end at the best value of all. Forbidden pairs are never used.
 
     Args:
@@ -218,7 +227,8 @@ def solve_quadratic(
         options: Settings.
         rng: The source of randomness.
         starts: (k, n) additional matchings to start from.
-        budget: The most swap differences of all populations together.
+        budget: The most swap differences of all populations together; None: `default_budget`, or
+            all that ``max_seconds`` leaves time for.
 
     Returns:
         The best matching. A Frank-Wolfe step counts as two evaluations (gradient and curvature),
@@ -247,9 +257,10 @@ def solve_quadratic(
     bound = upper_bound(square, allowed)
     independent, best, confirmed = perms, None, False
     if options.polish == "tabu" and not search.is_settled(perms, bound):
-        ends, best = search.evolve(perms, budget, rng)
+        if budget is None:
+            budget = default_budget(size) if options.max_seconds is None else sys.maxsize
+        ends, best, confirmed = search.evolve(perms, budget, rng)
         independent = np.concatenate([perms, ends])
-        confirmed = num_best(square.values(ends), float(square.values(best))) >= ENOUGH
     values = square.values(independent)
     best = independent[np.argmax(values)] if best is None else best
     value = float(square.values(best))
@@ -333,8 +344,8 @@ class _Search:
 
     def evolve(
         self, perms: np.ndarray, budget: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return where islands ended, (r, n), and the best permutation (n,) of all."""
+    ) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Return where islands ended, (r, n), the best (n,), and whether islands agree on it."""
         islands = Islands(
             self._quadratic.values,
             lambda members, stream: self._tabu(members, stream, _STEPS_PER_MEMBER),
@@ -345,8 +356,10 @@ class _Search:
         found = islands.run(perms, budget, os.cpu_count() or 1, rng)
         self.num_evaluations += found.num_differences
         settled = self.settle(np.concatenate([found.best[None], found.ends]))
-        best = np.concatenate([settled, perms])
-        return settled[1:], best[np.argmax(self._quadratic.values(best))]
+        everything = np.concatenate([settled, perms])
+        best = everything[np.argmax(self._quadratic.values(everything))]
+        values = self._quadratic.values(np.stack([found.best, best]))
+        return settled[1:], best, found.agreed and num_best(values[:1], float(values[1])) == 1
 
     def from_matchings(self, perms: np.ndarray) -> np.ndarray:
         """Return the permutations (r, n), or what Frank-Wolfe reaches from them if better."""

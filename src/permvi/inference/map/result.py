@@ -24,8 +24,9 @@ class MapOptions:
         max_evaluations: The most log densities that hill climbing may take in problems that are
             neither linear nor quadratic. None: 200,000, or 20,000 for functions that JAX cannot
             trace. If the climbs of all restarts would take more, there are fewer restarts.
-        max_seconds: When the search of a quadratic problem ends, None for no limit. With a limit,
-            the same seed need not give the same result.
+        max_seconds: How long the search of a quadratic problem may go on. It ends earlier if
+            independent populations agree. None: as long as some 20 seconds of CPU time take it,
+            less beyond 50 items. With a number, the same seed need not give the same result.
     """
 
     num_restarts: int = 16

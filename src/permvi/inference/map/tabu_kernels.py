@@ -9,6 +9,9 @@ import numpy as np
 
 from permvi._compiled import REORDERED_SUMS, compiled
 
+# There are no NaNs, and the sign of zero does not matter: maxima can use vector instructions.
+_FINITE = REORDERED_SUMS | {"nnan", "nsz"}
+
 
 @compiled(fastmath=REORDERED_SUMS)
 def _difference(
@@ -128,6 +131,15 @@ def swap_ascent(
         num_swaps += 1
 
 
+@compiled(fastmath=_FINITE)
+def _largest(values: np.ndarray) -> float:
+    """Return the largest of some finite numbers, -inf if there are none."""
+    best = -np.inf
+    for k in range(values.size):
+        best = max(best, values[k])
+    return best
+
+
 @compiled()
 def tabu_search(
     A: np.ndarray,
@@ -164,9 +176,11 @@ def tabu_search(
         early = step < patience - n * n
         for i in range(n):
             pi = perm[i]
+            # Most swaps, and most rows, are no better than the one chosen so far.
+            if (urgent or early) and _largest(D[i, i + 1 :]) <= chosen:
+                continue
             for j in range(i + 1, n):
                 d = D[i, j]
-                # Most swaps are no better than the one chosen so far.
                 if d <= chosen and (urgent or early):
                     continue
                 if not free and not (allowed[i, perm[j]] and allowed[j, pi]):

@@ -49,10 +49,11 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     """
     options, stop = QuadraticOptions(**context.options), Stop()
     square, allowed, log_copies = square_form(prepared)
-    rng = np.random.default_rng(context.seed)
+    # The search draws as that of "map" does, so that its matching is never the better one.
+    rng, stream = np.random.default_rng([context.seed, 1]), np.random.default_rng(context.seed)
 
     def solve() -> tuple[Form, Modes, Sampled]:
-        modes = find_modes(square, allowed, rng.spawn(1)[0])
+        modes = find_modes(square, allowed, stream, options.search_budget)
         form = with_penalties(square, allowed, log_copies, prepared.problem.shape, modes.perms[0])
         return form, modes, sample(form, modes.perms, options, rng, stop)
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from permvi.inference.map import MapOptions, Quadratic, solve_quadratic
 
-# Swap differences that populations may take if restarts do not agree on the best value: a second's.
-_BUDGET = 100_000_000
 # Modes that are less probable than the best by more than this many nats do not matter.
 _MARGIN = 8.0
 _MOST_MODES = 256
@@ -26,10 +24,16 @@ class Modes(NamedTuple):
     num_evaluations: int
 
 
-def find_modes(square: Quadratic, allowed: np.ndarray, rng: np.random.Generator) -> Modes:
-    """Search a square problem for its modes, and complete them by symmetries."""
+def find_modes(
+    square: Quadratic, allowed: np.ndarray, rng: np.random.Generator, budget: int | None = None
+) -> Modes:
+    """Search a square problem for its modes, and complete them by symmetries.
+
+    The search is that of method "map", which finds the same matching with the same ``rng``.
+    ``budget`` limits its populations, see `solve_quadratic`.
+    """
     mask = None if allowed.all() else allowed
-    result = solve_quadratic(square, mask, MapOptions(), rng, budget=_BUDGET)
+    result = solve_quadratic(square, mask, MapOptions(), rng, budget=budget)
     ends = np.concatenate([result.perm[None], result.ends])
     values = square.values(ends)
     order = np.argsort(-values, kind="stable")

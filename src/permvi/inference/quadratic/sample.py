@@ -55,19 +55,23 @@ class QuadraticOptions:
             as many as ``tolerance`` takes, up to a limit of some seconds.
         num_ensembles: The number of independent ensembles of chains, two at least.
         num_draws: The number of matchings to keep.
+        search_budget: The most swap differences of populations in the search for modes; by default
+            as many as method "map" takes, so that the mode is at least as probable as its answer.
     """
 
     tolerance: float = 0.006
     num_steps: int | None = None
     num_ensembles: int = 4
     num_draws: int = 1000
+    search_budget: int | None = None
 
     def __post_init__(self) -> None:
         positive_number("tolerance", self.tolerance)
         whole("num_ensembles", self.num_ensembles, 2)
         whole("num_draws", self.num_draws)
-        if self.num_steps is not None:
-            whole("num_steps", self.num_steps)
+        for name in ("num_steps", "search_budget"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
 
 
 class Sampled(NamedTuple):

@@ -29,6 +29,8 @@ from permvi.problem.prepare import Prepared
 _MAX_PAIRS = 100_000
 _MAX_QUADRATIC_PAIRS = 10_000
 _TOLERANCE = 0.01
+# The latter searches for modes with populations that compute so many differences, a second's worth.
+_SEARCH_BUDGET = 100_000_000
 # Functions on the host may be slow; "exact" may call them this often.
 _MAX_HOST_CALLS = 10_000
 # Draws of matchings and other latents are moved up to this many items, so many of them, by so many
@@ -219,7 +221,8 @@ def _answer(prepared: Prepared, max_evaluations: int | None = None) -> Posterior
 
         if num_pairs > _MAX_QUADRATIC_PAIRS or not quadratic.suits(prepared):
             return None
-        answer = quadratic.run(prepared, Context("quadratic", 0, {}, silent))
+        options = {"search_budget": _SEARCH_BUDGET}
+        answer = quadratic.run(prepared, Context("quadratic", 0, options, silent))
     return answer if answer.diagnostics.verdict == "trust" else None
 
 
