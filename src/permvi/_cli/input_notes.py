@@ -65,7 +65,7 @@ def _larger_is_better(table: "Table | PairList") -> bool | None:
     different columns, and the smallest ones, which are far from any match, in a few that are far
     from most items; in a table of costs it is the other way round. None if neither is clear.
     """
-    values = getattr(table, "values", np.empty(0))
+    values: np.ndarray = table.values
     if values.ndim != 2 or min(values.shape) < _FEWEST:
         return None
     known = np.isfinite(values)

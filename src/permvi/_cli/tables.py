@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from permvi._csv import csv_text, inert
 from permvi._files import write_bytes, write_text
 
 UNMATCHED = "unmatched"
@@ -22,6 +21,9 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, raw: bool = Fals
     Text that a spreadsheet would run as a formula gets an apostrophe in front, unless ``raw``;
     Parquet keeps text as it is.
     """
+    # Imported here because it loads NumPy, and help does not need it.
+    from permvi._csv import csv_text, inert
+
     header = list(rows[0]) if rows else []
     columns = {name: [_cell(row[name]) for row in rows] for name in header}
     name = path.name.lower()

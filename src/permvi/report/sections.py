@@ -19,8 +19,6 @@ from permvi.report import diagnosis
 from permvi.report.words import CERTAIN, best_probabilities, count, number, sentence
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from permvi.posterior import Posterior
     from permvi.posterior.diagnostics import Verdict
 
@@ -295,8 +293,8 @@ def save_table(file: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) 
     return _save(file, "Table as CSV", "text/csv", csv_text([*map(inert, header)], cells).encode())
 
 
-def save_picture(file: str, figure: "Figure") -> str:
-    """Return a link that saves a figure as PNG, without a script."""
+def save_picture(file: str, figure: Any) -> str:
+    """Return a link that saves a figure of Matplotlib as PNG, without a script."""
     memory = io.BytesIO()
     figure.savefig(memory, format="png", dpi=150)
     return _save(file, "Picture as PNG", "image/png", memory.getvalue())
