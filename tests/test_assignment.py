@@ -151,7 +151,6 @@ def test_backends_agree_on_ties(rng, backend):
         np.testing.assert_array_equal(assignment.solve(scores, backend=backend), expected)
 
 
-@pytest.mark.float32
 def test_ten_thousand_masks_are_never_violated(rng):
     for n, m in [(2, 2), (3, 3), (5, 5), (8, 8), (3, 5), (6, 4)]:
         scores = rng.normal(size=(1700, n, m)).astype(FLOAT)
@@ -176,7 +175,6 @@ def test_threads_do_not_mix_problems_up(rng):
     np.testing.assert_array_equal(together[::400], apart)
 
 
-@pytest.mark.float32
 @pytest.mark.parametrize("backend", ["host", "device"])
 def test_vmap_over_either_argument(rng, backend):
     scores = rng.normal(size=(3, 4, 5)).astype(FLOAT)
@@ -268,7 +266,6 @@ def test_extreme_scores_still_give_permutations(rng, backend):
 
 
 @backends
-@pytest.mark.float32
 def test_the_smallest_problems(backend):
     solve = functools.partial(assignment.solve, backend=backend)
     one = np.full((1, 1), -2.5, FLOAT)

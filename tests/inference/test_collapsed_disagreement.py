@@ -88,7 +88,7 @@ def test_labels_among_many_of_small_probability_are_no_surprise(fitted, monkeypa
     model, _, result = fitted
     rng = np.random.default_rng(0)
     J, m = result.mode.shape
-    flat = np.argsort(rng.random((SEARCHES, 5000, J, m)), axis=-1)
+    flat = np.argsort(rng.random((SEARCHES, 2000, J, m)), axis=-1)
     drawn = result._replace(
         draws=flat,
         log_densities=np.zeros(flat.shape[:2]),
