@@ -199,8 +199,8 @@ def test_paths_in_the_documents_exist():
 # Small files that every walk passes: checks, the numba decorator, reading and writing files,
 # pytrees, memory and threads, and where compiled programmes are kept.
 LEAVES = {
-    "__init__", "_cache", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory", "_sources",
-    "_threads",
+    "__init__", "_cache", "_checks", "_compiled", "_csv", "_files", "_jax", "_memory",
+    "_programmes", "_sources", "_threads",
 }  # fmt: skip
 # Calls whose first entries into modules are recorded, apart from what runs at import.
 WALKS = {

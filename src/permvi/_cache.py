@@ -19,8 +19,9 @@ _SMALL = 0.2
 def enable_cache(folder: str | PathLike[str] | None = None, *, small: bool = False) -> Path:
     """Keep what JAX compiles in a folder, so that later processes start at once.
 
-    The command line does this by itself. On an accelerator programmes that call back to Python, as
-    those of "rounding" do, cannot be kept.
+    The command line does this by itself. On a CPU later processes need not even trace the functions
+    of permvi; those of your own they do. Code that is changed while it runs is not noticed. On an
+    accelerator programmes that call back to Python, as those of "rounding" do, cannot be kept.
 
     Args:
         folder: The folder, which is made if need be. By default the one that the environment

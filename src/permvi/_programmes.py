@@ -32,8 +32,8 @@ from permvi._files import write_bytes
 from permvi._jax import jax, jnp
 
 # On a CPU most of XLA's time goes into LLVM. In one module, and without MLIR's emitters of fused
-# loops, the programmes of a fit compile in half the time and run about as fast. With few
-# optimisations they compile faster still, and many run as fast.
+# loops, small programmes of a fit compile in half the time and run about as fast. With few
+# optimisations large ones do, too, and many run as fast.
 _QUICK: dict[str, Any] = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
@@ -165,7 +165,7 @@ class _Programmes:
         def flat(*leaves: Any) -> list[Any]:
             given = static | jax.tree.unflatten(structure, leaves)
             ordered = {name: given[name] for name in self._signature.parameters if name in given}
-            call = inspect.BoundArguments(self._signature, ordered)  # type: ignore[arg-type]
+            call = inspect.BoundArguments(self._signature, ordered)
             parts, whole = jax.tree.flatten(self._function(*call.args, **call.kwargs))
             structures.append(whole)
             return parts
@@ -175,7 +175,7 @@ class _Programmes:
         flat.__name__ = f"{getattr(self._function, '__name__', 'flat')}_{secrets.token_hex(8)}"
         lowered = jax.jit(flat, compiler_options=self._options).lower(*leaves)
         compiled = lowered.compile()
-        if time.perf_counter() - began >= jax.config.jax_persistent_cache_min_compile_time_secs:
+        if time.perf_counter() - began >= _setting("jax_persistent_cache_min_compile_time_secs"):
             _keep(path, compiled, lowered.as_text(), structures[0])
         return _Programme(compiled, structures[0])
 
@@ -214,9 +214,12 @@ def _home() -> str:
 
 def _is_plain() -> bool:
     """Return whether JAX runs as usual, on the only device, which is a CPU."""
-    config = jax.config
-    unusual = config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs
-    return not unusual and jax.default_backend() == "cpu" and jax.device_count() == 1
+    unusual = map(_setting, ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs"))
+    return not any(unusual) and jax.default_backend() == "cpu" and jax.device_count() == 1
+
+
+def _setting(name: str) -> Any:
+    return getattr(jax.config, name)
 
 
 def _settings_of_jax() -> tuple[tuple[str, Any], ...]:
@@ -244,7 +247,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _is_ours(value: type | FunctionType | BuiltinFunctionType) -> bool:
+def _is_ours(value: Any) -> bool:
     """Return whether a class or function comes from a package whose version is part of keys."""
     return (value.__module__ or "").partition(".")[0] in (*_PACKAGES, *_STANDARD)
 
@@ -344,7 +347,7 @@ def _load(path: Path, num_arguments: int) -> _Programme | None:
     code, result, solvers = pickle.loads(content)
     for solver in solvers:
         _make_ready(*solver)
-    structure = jax.tree.structure(pickle.loads(result))
+    structure: Any = jax.tree.structure(pickle.loads(result))
     arguments = jax.tree.structure(((0,) * num_arguments, {}))
     parts = jax.tree.structure([0] * structure.num_leaves)
     return _Programme(serialize_executable.deserialize_and_load(code, arguments, parts), structure)

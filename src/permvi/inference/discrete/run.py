@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from permvi._programmes import jit, light_jit
+from permvi._programmes import light_jit
 from permvi.inference.discrete import correction as corrections
 from permvi.inference.discrete.correction import Corrected, log_probs, missed_mass, search_modes
 from permvi.inference.discrete.family import Family, draw_many
@@ -235,4 +235,4 @@ def _equal(
 
 
 _draw_many = light_jit(draw_many, static_argnums=2)
-_draw_distinct = jit(draw_distinct, static_argnums=2)
+_draw_distinct = light_jit(draw_distinct, static_argnums=2)

@@ -156,7 +156,7 @@ def _trainable(family: Family) -> Any:
     return family.params, family.log_weights
 
 
-@functools.partial(jit, static_argnums=3)
+@functools.partial(light_jit, static_argnums=3)
 def _advance(
     problems: Problem, carry: _Carry, keys: jax.Array, training: Training, beta_start: jax.Array
 ) -> tuple[_Carry, tuple[jax.Array, ...]]:
