@@ -208,12 +208,13 @@ def modes(sizes: Sequence[int]) -> Iterator[tuple[str, Callable[[], Row]]]:
                     yield case.name, lambda case=case: _mode_row(case)
 
 
-def marginals() -> Iterator[tuple[str, Callable[[], Row]]]:
+def marginals(num_steps: int) -> Iterator[tuple[str, Callable[[], Row]]]:
     """Yield names of problems with 20 nodes, and functions that measure their marginals."""
+    more = "" if num_steps == _REFERENCE else f", {num_steps:.0e} swaps"
     for p in (0.1, 0.3, 0.5):
         for flipped in (0.0, 0.05, 0.1):
             case = random_graphs(20, p, flipped, 2)
-            yield case.name, lambda case=case: _marginal_row(case, _REFERENCE)
+            yield case.name + more, lambda case=case: _marginal_row(case, num_steps)
 
 
 def symmetric() -> Iterator[tuple[str, Callable[[], Row]]]:
@@ -322,12 +323,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100], help="of modes")
+    parser.add_argument("--steps", type=float, default=_REFERENCE, help="of chains of marginals")
+    parser.add_argument("--only", default="", help="a part of the names of problems")
     parser.add_argument("--seconds", type=float, default=np.inf, help="begin no problem after this")
     parser.add_argument("--out", type=Path, required=True, help="folder for PART/rows.csv")
     given = parser.parse_args(arguments)
     end = time.monotonic() + given.seconds
     for part in given.parts:
-        problems = modes(given.sizes) if part == "modes" else globals()[part]()
+        arguments_of = {"modes": (given.sizes,), "marginals": (int(given.steps),)}
+        problems = globals()[part](*arguments_of.get(part, ()))
         folder = given.out / part
         folder.mkdir(parents=True, exist_ok=True)
         path, rows = folder / "rows.csv", []
@@ -336,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 rows = list(csv.DictReader(file))
         done = {row["problem"] for row in rows}
         for name, measure in problems:
-            if name in done or time.monotonic() > end:
+            if name in done or time.monotonic() > end or given.only not in name:
                 continue
             rows.append({"problem": name, **measure()})
             print(rows[-1], flush=True)
