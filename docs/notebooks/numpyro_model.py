@@ -9,6 +9,9 @@
 # %%
 import warnings
 
+# NumPyro's progress bars, which are off below, ask for ipywidgets when they are imported.
+warnings.filterwarnings("ignore", "IProgress not found")
+
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -19,8 +22,6 @@ from numpyro.infer import MCMC, NUTS
 
 import permvi as pv
 
-# NumPyro's progress bars, which are off below, ask for ipywidgets.
-warnings.filterwarnings("ignore", "IProgress not found")
 rng = np.random.default_rng(3)
 landmarks = jnp.asarray(rng.normal(size=(7, 2)))
 truth = rng.permutation(7)
