@@ -22,6 +22,14 @@ pv.fit(model, {method!r})
 """
 
 
+@pytest.fixture(autouse=True)
+def _hears_signals():
+    """Let Ctrl-C raise an error, also if this process runs in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press_ctrl_c():
     """Interrupt the main thread, from another one, as soon as it waits."""
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
