@@ -245,9 +245,9 @@ def test_same_shaped_data_compiles_once(rng):
 
     for _ in range(2):
         pv.fit(model(rng.normal(size=(4, 4)), np.array([0, -1, -1, -1])))
-    before = density._evaluate()._cache_size()
+    before = density._evaluate._cache_size()
     pv.fit(model(rng.normal(size=(4, 4)), np.array([-1, -1, 3, -1])))
-    assert density._evaluate()._cache_size() == before
+    assert density._evaluate._cache_size() == before
 
 
 @jax.tree_util.register_pytree_node_class

@@ -253,9 +253,10 @@ def test_the_check_is_saved_and_shown(rng, tmp_path):
 
 @pytest.mark.parametrize("kind", model_check.KINDS)
 def test_the_benchmark_of_the_check_runs(kind):
-    size = {"points": (5, 2, 0.1), "graphs": (5, 0.1), "rankings": (4, 5), "dynamics": (4, 50)}[
-        kind
-    ]
+    size = {
+        "points": (5, 2, 0.1), "ambiguous": (5, 2, 0.5), "graphs": (5, 0.1),
+        "whole_graphs": (5, 0.1), "rankings": (4, 5), "dynamics": (4, 50),
+    }[kind]  # fmt: skip
     for fault in model_check.KINDS[kind][2]:
         row = model_check.measure(kind, size, fault, 1)
         assert 0 <= row["does_not_fit"] + row["no_check"] <= 1
