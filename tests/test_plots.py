@@ -6,8 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 
+import permvi as pv
 from permvi import plots
 from permvi.posterior import Posterior, diagnose
 
@@ -106,6 +108,22 @@ def test_points_are_joined_as_opaquely_as_they_are_probable(rng, n):
 def test_points_have_to_be_in_the_plane(rng):
     with pytest.raises(ValueError, match=r"centers must have shape \(4, 2\), got shape \(4, 3\)"):
         plots.point_matching(posterior(rng, 4), np.zeros((4, 2)), np.zeros((4, 3)))
+
+
+def test_names_with_dollar_signs_are_no_formulas(rng):
+    names = ["a $5_{ and $6", "$b$", "c"]
+    shown, points = posterior(rng, 3, labels=(names, names)), rng.normal(size=(3, 2))
+    order = pv.rank([names, names[::-1]])
+    for ax in (
+        plots.marginals(shown),
+        plots.top_matchings(shown),
+        plots.point_matching(shown, points, points),
+        plots.ranking(order.table()),
+        plots.before(order),
+    ):
+        assert rendered(ax)
+        texts = [text.get_text() for text in (*ax.get_yticklabels(), *ax.texts)]
+        assert not any(is_math_text(text) for text in texts)
 
 
 def test_pyplot_stays_out_of_it():

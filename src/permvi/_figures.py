@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from permvi._files import write_bytes
@@ -25,6 +26,11 @@ PALETTE = (
 INK = "#1F2430"
 FAINT = "#C9CED8"
 CLOUD = "#4A6FA5"
+# White to dark blue: prints well and separates zero from small values.
+PROBABILITY = LinearSegmentedColormap.from_list(
+    "probability",
+    [(0, "#FFFFFF"), (0.1, "#CFE0F1"), (0.4, "#8DB5DA"), (0.7, "#3D7AB6"), (1, "#0B2E5C")],
+)
 
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -44,6 +50,11 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "permvi",
 }
 _UNDATED = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+
+
+def plain(text: str) -> str:
+    """Return a text that Matplotlib shows as it is: dollar signs in names begin no formula."""
+    return text.replace("$", r"\$")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from permvi.posterior import Posterior
 
 _INK, _FAINT, _BLUE = _figures.INK, _figures.FAINT, "#1B4F8A"
-# White to dark blue: prints well and separates zero from small values.
-_PROBABILITY = LinearSegmentedColormap.from_list(
-    "probability",
-    [(0, "#FFFFFF"), (0.1, "#CFE0F1"), (0.4, "#8DB5DA"), (0.7, "#3D7AB6"), (1, "#0B2E5C")],
-)
 # Numbers fit into cells up to this many rows and columns.
 _MAX_NUMBERED = 12
 _MAX_TICKS = 25
@@ -98,7 +92,7 @@ def _draw_heatmap(ax: Axes, table: np.ndarray, shape: tuple[int, ...]) -> Axes:
         n, m = shape
         image = ax.imshow(
             table,
-            cmap=_PROBABILITY,
+            cmap=_figures.PROBABILITY,
             vmin=0,
             vmax=1,
             interpolation="nearest",
@@ -322,7 +316,8 @@ def _name_ticks(ax: Axes, axis: Literal["x", "y"], size: int, names: Sequence[st
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _MAX_LABEL_LENGTH else f"{name[: _MAX_LABEL_LENGTH - 1]}…"
+    shown = name if len(name) <= _MAX_LABEL_LENGTH else f"{name[: _MAX_LABEL_LENGTH - 1]}…"
+    return _figures.plain(shown)
 
 
 def _smooth(trace: np.ndarray) -> np.ndarray:

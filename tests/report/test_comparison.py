@@ -88,6 +88,7 @@ def test_the_command_and_its_page(rng, tmp_path):
     assert "<script" not in text
     assert "<code>permvi compare" in text
     assert 'download="differences.csv"' in text
+    assert 'download="comparison.png"' in text
     found = json.loads(run(cli.app, ["compare", *files, "--json"]).stdout)
     assert [one["file"] for one in found["posteriors"]] == ["a.nc", "b.nc"]
     assert found["items"][0]["difference"] >= found["items"][-1]["difference"]
@@ -99,6 +100,16 @@ def test_a_picture_of_many_pairs_shows_the_largest_of_each_cell():
     picture = comparison._picture(table, np.arange(250), "words")
     assert 'viewBox="0 0 100 100"' in picture
     assert 100 <= picture.count('fill-opacity="1.00"') <= 300
+
+
+def test_the_saved_picture_shows_both_tables(rng):
+    one, other = (posterior(rng) for _ in range(2))
+    figure = comparison.draw(comparison.compare(one, other, ["$a.nc", "b_${c}.nc"]))
+    for ax, table in zip(figure.axes, (one.marginals, other.marginals), strict=True):
+        order = np.argsort(one.mode)
+        np.testing.assert_array_equal(ax.images[0].get_array(), table[order])
+    assert [ax.get_title() for ax in figure.axes] == [r"\$a.nc", r"b_\${c}.nc"]
+    figure.canvas.draw()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

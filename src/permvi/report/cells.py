@@ -16,6 +16,8 @@ from permvi.report import page, sections
 from permvi.report.words import CERTAIN, count, name, percent
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from permvi.posterior import Posterior
     from permvi.posterior.items import Item
 
@@ -63,7 +65,11 @@ def render(
     given = np.zeros(len(items), bool) if known is None else known
     choice = posterior.expected_loss("hamming")
     body = [
-        sections.section("Where the cells are", _pictures(items, places, axes)),
+        sections.section(
+            "Where the cells are",
+            _pictures(items, places, axes),
+            sections.save_picture("cells.png", draw(items, places, axes)),
+        ),
         sections.section(
             "Cells, the most doubtful first", _table(items, level, given), _saved(items, given)
         ),
@@ -87,21 +93,57 @@ def _pictures(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) 
         f"<p class='note'>{count(certain, 'cell')} with a probability of at least {CERTAIN:.0%} "
         f"are solid; the other {len(items) - certain} are rings, with their second name.</p>"
     )
-    pairs = list(itertools.combinations(range(len(axes)), 2))
-    if not pairs:
-        places, axes, pairs = (
-            np.column_stack([places, np.zeros(len(places))]),
-            (*axes, ""),
-            [(0, 1)],
-        )
-    return note + "".join(_picture(items, places[:, pair], [axes[k] for k in pair]) for pair in
-                          map(list, pairs))  # fmt: skip
+    return note + "".join(_picture(items, *side) for side in _sides(places, axes))
+
+
+def _sides(places: np.ndarray, axes: Sequence[str]) -> list[tuple[np.ndarray, list[str]]]:
+    """Return places (n, 2) and names of each pair of axes from which a cell can be seen."""
+    if len(axes) == 1:
+        places, axes = np.column_stack([places, np.zeros(len(places))]), (*axes, "")
+    pairs = map(list, itertools.combinations(range(len(axes)), 2))
+    sides = [(places[:, pair], [axes[k] for k in pair]) for pair in pairs]
+    return [side for side in sides if np.isfinite(side[0]).all(axis=1).any()]
+
+
+def _words(item: "Item") -> str:
+    """Return the name that a picture shows, with the second one if the first is doubtful."""
+    return str(item.best) if _is_certain(item) else f"{item.best} or {item.runner_up}?"
+
+
+def draw(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> "Figure":
+    """Plot the cells along each pair of axes; certain ones are solid, the others rings.
+
+    Args:
+        items: (n,) summaries of the cells.
+        places: (n, q) coordinates, NaN where they are unknown.
+        axes: (q,) names of the coordinates.
+    """
+    from matplotlib.figure import Figure
+
+    from permvi import _figures
+
+    sides = _sides(places, axes)
+    certain = np.array([_is_certain(item) for item in items])
+    with _figures.styled():
+        figure = Figure(figsize=(9.0, 4.2 * max(len(sides), 1)), layout="constrained")
+        for k, (place, names) in enumerate(sides):
+            ax = figure.add_subplot(len(sides), 1, k + 1)
+            seen = np.isfinite(place).all(axis=1)
+            for chosen, face in ((seen & certain, _figures.INK), (seen & ~certain, "none")):
+                x, y = place[chosen].T
+                ax.scatter(x, y, s=16, facecolors=face, edgecolors=_figures.INK)
+            for i in np.flatnonzero(seen).tolist():
+                words = _figures.plain(_words(items[i]))
+                ax.annotate(words, place[i], (4, -2), textcoords="offset points", fontsize=6)
+            ax.set(xlabel=_figures.plain(names[0]), ylabel=_figures.plain(names[1]))
+            ax.set_aspect("equal", adjustable="datalim")
+            # As on the page, and as images of animals are stored: the second axis points down.
+            ax.invert_yaxis()
+    return figure
 
 
 def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> str:
     seen = np.isfinite(places).all(axis=1)
-    if not seen.any():
-        return ""
     low, high = places[seen].min(axis=0), places[seen].max(axis=0)
     room = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
     # One scale for both axes, so that shapes are as they are.
@@ -119,13 +161,12 @@ def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -
         item = items[k]
         x, y = (places[k] - low) * scale + _MARGIN
         solid = _is_certain(item)
-        text = str(item.best) if solid else f"{item.best} or {item.runner_up}?"
         look = 'class="solid"' if solid else 'class="open"'
         about = f"{item.item}: {item.best} {percent(item.probability)}"
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {look}><title>{escape(about)}</title>'
             f'</circle><text x="{x + 6:.1f}" y="{y + 3:.1f}" opacity="{1 if solid else 0.75}">'
-            f"{escape(text)}</text>"
+            f"{escape(_words(item))}</text>"
         )
     return f"<div class='scrolled'>{''.join(parts)}</svg></div>"
 

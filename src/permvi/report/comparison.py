@@ -14,10 +14,19 @@ from scipy.sparse import csr_array, hstack, issparse
 from permvi._files import check_target, write_text
 from permvi.report import diagnosis
 from permvi.report.page import render_plain
-from permvi.report.sections import facts_of, save_table, section, source, table_of
+from permvi.report.sections import (
+    facts_of,
+    save_picture,
+    save_table,
+    section,
+    source,
+    table_of,
+)
 from permvi.report.words import col_name, count, name, number, percent, row_name
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from permvi.posterior import Posterior
 
 # The most cells a side of a picture, and the most items in the table of the page.
@@ -171,7 +180,7 @@ def write(found: Comparison, path: str | PathLike[str], command: str | None = No
 
 def _pair(found: Comparison) -> str:
     """Return facts and pictures of both, side by side."""
-    order = np.argsort(np.where(found.posteriors[0].mode < 0, np.inf, found.posteriors[0].mode))
+    order = _order(found)
     parts = []
     for called, one, table in zip(found.names, found.posteriors, found.tables, strict=True):
         word, _ = diagnosis.VERDICTS[one.diagnostics.verdict]
@@ -189,11 +198,35 @@ def _pair(found: Comparison) -> str:
         "them, columns are labels and, where items may be unmatched, a last one for that. The "
         "stronger the colour, the more probable.</p>"
     )
-    return section("Side by side", f'<div class="pair-of">{"".join(parts)}</div>{note}')
+    pictures = f'<div class="pair-of">{"".join(parts)}</div>{note}'
+    return section("Side by side", pictures, save_picture("comparison.png", draw(found)))
 
 
-def _picture(table: Any, order: np.ndarray, words: str) -> str:
-    """Return a table of probabilities as cells; a cell of many pairs shows the largest of them."""
+def draw(found: Comparison) -> "Figure":
+    """Plot both tables of probabilities side by side, as the page does."""
+    from matplotlib.figure import Figure
+
+    from permvi import _figures
+
+    order = _order(found)
+    with _figures.styled():
+        figure = Figure(figsize=(9.0, 4.6), layout="constrained")
+        for k, (called, table) in enumerate(zip(found.names, found.tables, strict=True)):
+            ax = figure.add_subplot(1, 2, k + 1)
+            ax.imshow(_binned(table, order), cmap=_figures.PROBABILITY, vmin=0, vmax=1)
+            ax.set(title=_figures.plain(called), xlabel="label", ylabel="item")
+            ax.set(xticks=[], yticks=[])
+    return figure
+
+
+def _order(found: Comparison) -> np.ndarray:
+    """Return the items in the order of the labels of the first posterior's mode."""
+    mode = found.posteriors[0].mode
+    return np.argsort(np.where(mode < 0, np.inf, mode))
+
+
+def _binned(table: Any, order: np.ndarray) -> np.ndarray:
+    """Return a picture of probabilities; a cell of many pairs shows the largest of them."""
     if not table[:, [-1]].sum():
         # Nothing stays unmatched.
         table = table[:, :-1]
@@ -204,6 +237,13 @@ def _picture(table: Any, order: np.ndarray, words: str) -> str:
     rows = pairs.coords[0].astype(np.int64) * height // table.shape[0]
     cols = pairs.coords[1].astype(np.int64) * width // table.shape[1]
     np.maximum.at(cells, (rows, cols), pairs.data)
+    return cells
+
+
+def _picture(table: Any, order: np.ndarray, words: str) -> str:
+    """Return a table of probabilities as a picture of cells."""
+    cells = _binned(table, order)
+    height, width = cells.shape
     drawn = "".join(
         f'<rect x="{j}" y="{i}" width="1" height="1" fill-opacity="{cells[i, j]:.2f}"/>'
         for i, j in np.argwhere(cells >= 0.005).tolist()

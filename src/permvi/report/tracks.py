@@ -227,7 +227,7 @@ def draw(found: "TrackPosterior") -> "Figure":
         alone = found.track_of == 0
         ax.scatter(places[~alone, 0], places[~alone, 1], s=3, c=_figures.INK, zorder=2)
         ax.scatter(places[alone, 0], places[alone, 1], s=9, c=_figures.FAINT, zorder=1)
-        ax.set(xlabel=xlabel, ylabel=ylabel)
+        ax.set(xlabel=_figures.plain(xlabel), ylabel=_figures.plain(ylabel))
         if len(found.scene.axes) > 1:
             ax.set_aspect("equal", adjustable="datalim")
     return figure

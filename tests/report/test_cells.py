@@ -1,0 +1,49 @@
+"""The page of identified cells."""
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from permvi.posterior import ExactLaw, Posterior
+from permvi.report import cells
+
+NAMES = ["$PHA", "PHB_${L}", "<b>"]
+
+
+@pytest.fixture
+def found():
+    # The first cell is certain, the other two could be each other.
+    scores = np.array([[9.0, 0, 0], [0, 0.5, 0], [0, 0, 0.5]])
+    cell_names = ["1", "2", "3"]
+    return Posterior.from_exact(ExactLaw(scores), labels=(cell_names, NAMES), method="exact")
+
+
+PLACES = np.array([[0.0, 1, 2], [5, 3, 1], [9, 2, np.nan]])
+
+
+@pytest.mark.parametrize("axes", [["x"], ["x", "y"], ["x", "y", "z"]])
+def test_cells_are_solid_or_rings_with_two_names(found, axes):
+    figure = cells.draw(found.item_summaries(), PLACES[:, : len(axes)], axes)
+    assert len(figure.axes) == max(1, len(axes) * (len(axes) - 1) // 2)
+    solid, rings = (points.get_offsets() for points in figure.axes[0].collections)
+    assert (len(solid), len(rings)) == (1, 2)
+    words = [text.get_text() for text in figure.axes[0].texts]
+    assert words == [r"\$PHA", r"PHB_\${L} or <b>?", r"<b> or PHB_\${L}?"]
+    if len(axes) == 3:
+        # The third cell has no z.
+        assert len(figure.axes[-1].texts) == 2
+    figure.canvas.draw()
+
+
+def test_the_page_holds_the_picture(found):
+    text = cells.render(found, PLACES, ["x", "y", "z"], "Cells")
+    saved = re.search(r'download="cells.png" href="data:image/png;base64,([^"]+)"', text)
+    picture = imread(io.BytesIO(base64.b64decode(saved[1])))
+    # Three sides below one another, and not empty.
+    assert picture.shape[0] > picture.shape[1]
+    assert 0.5 < picture[..., :3].mean() < 0.999
+    assert "<b>" not in re.sub(r"</?bdi>", "", text).replace("&lt;b&gt;", "")
