@@ -72,6 +72,8 @@ def test_neurons_of_made_up_worms(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.slow
+# Of 39 animals a few lie outside what the atlas has seen of the others, and say so.
+@pytest.mark.filterwarnings("ignore:verdict 'check'. the animal does not fit:permvi.FitWarning")
 def test_neurons_of_real_worms(monkeypatch):
     folder = Path(os.environ.get("PERMVI_DATA", SHARED))
     module = load("neurons")
