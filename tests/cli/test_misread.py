@@ -38,11 +38,23 @@ MISREAD = {
     ),
     "no index": ("t.csv", "A,B,C\n1.5,-2,0\n0.5,0,1\n", [], "the first column, 'A', holds numbers"),
     "no index, whole numbers": ("t.csv", "A,B,C\n7,-2,0\n3,0,1\n", [], "taken for the names"),
+    "an empty cell": (
+        "t.csv",
+        "item,A,B\nr1,-2,\nr2,3,1\n",
+        [],
+        "1 of 4 cells is empty (the first: 'r1', 'B'), so its pair is forbidden",
+    ),
+    "several empty cells": (
+        "t.csv",
+        "item,A,B\nr1,-2,\nr2,,1\n",
+        ["--kind", "log-odds"],
+        "2 of 4 cells are empty (the first: 'r1', 'B'), so their pairs are forbidden",
+    ),
     "more items than labels": (
         "t.csv",
         "item,A\nr1,-2\nr2,3\n",
         [],
-        "2 items and 1 labels, so 1 of the items stay unmatched",
+        "2 items and 1 label, so 1 of the items stays unmatched",
     ),
 }
 

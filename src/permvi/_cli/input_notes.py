@@ -98,7 +98,7 @@ def of_table(
 ) -> list[str]:
     """Return notes on a table of pairs; ``kind`` and ``temperature`` are None if not given."""
     numbers = _numbers(table)
-    notes = [*of_names(table), *of_sizes(table.path, shape, unpaired)]
+    notes = [*of_names(table), *of_gaps(table), *of_sizes(table.path, shape, unpaired)]
     if not numbers.values.size:
         return notes
     found = None
@@ -189,14 +189,29 @@ def of_names(table: "Table | PairList") -> list[str]:
     ]
 
 
+def of_gaps(table: "Table | PairList") -> list[str]:
+    """Return a note if cells of a table are empty, since a missing number is no forbidden pair."""
+    empty = np.isnan(table.values)
+    if table.values.ndim != 2 or not empty.any():
+        return []
+    is_are, their = ("is", "its pair is") if empty.sum() == 1 else ("are", "their pairs are")
+    i, j = np.argwhere(empty)[0].tolist()
+    return [
+        f"{table.path}: {empty.sum():,} of {empty.size:,} cells {is_are} empty (the first: "
+        f"{table.rows[i]!r:.40}, {table.cols[j]!r:.40}), so {their} forbidden; fill in a number if "
+        "it is merely unknown."
+    ]
+
+
 def of_sizes(path: Path, shape: tuple[int, int], unpaired: "Unpaired") -> list[str]:
     """Return a note if there are more items than labels, and nothing says what that means."""
     n, m = shape
     if n <= m or any(given is not None for given in unpaired):
         return []
     return [
-        f"{path}: there are {n:,} items and {m:,} labels, so {n - m:,} of the items stay unmatched "
-        "and every label is used; --unmatched VALUE says how good a pair has to be."
+        f"{path}: there are {n:,} items and {m:,} label{'s' * (m != 1)}, so {n - m:,} of the items "
+        f"{'stays' if n - m == 1 else 'stay'} unmatched and every label is used; --unmatched VALUE "
+        "says how good a pair has to be."
     ]
 
 
