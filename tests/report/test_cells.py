@@ -43,7 +43,7 @@ def test_the_page_holds_the_picture(found):
     text = cells.render(found, PLACES, ["x", "y", "z"], "Cells")
     saved = re.search(r'download="cells.png" href="data:image/png;base64,([^"]+)"', text)
     picture = imread(io.BytesIO(base64.b64decode(saved[1])))
-    # Three sides below one another, and not empty.
-    assert picture.shape[0] > picture.shape[1]
+    # As wide as a page, and not empty.
+    assert picture.shape[1] == 9 * 150
     assert 0.5 < picture[..., :3].mean() < 0.999
     assert "<b>" not in re.sub(r"</?bdi>", "", text).replace("&lt;b&gt;", "")

@@ -124,10 +124,13 @@ def draw(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> "F
 
     sides = _sides(places, axes)
     certain = np.array([_is_certain(item) for item in items])
+    extents = [np.nanmax(place, axis=0) - np.nanmin(place, axis=0) for place, _ in sides]
+    heights = [float(np.clip(high / max(wide, 1e-12), 0.25, 0.6)) for wide, high in extents]
     with _figures.styled():
-        figure = Figure(figsize=(9.0, 4.2 * max(len(sides), 1)), layout="constrained")
+        figure = Figure(figsize=(9.0, 9.0 * max(sum(heights), 0.25)), layout="constrained")
+        grid = figure.add_gridspec(max(len(sides), 1), 1, height_ratios=heights or None)
         for k, (place, names) in enumerate(sides):
-            ax = figure.add_subplot(len(sides), 1, k + 1)
+            ax = figure.add_subplot(grid[k])
             seen = np.isfinite(place).all(axis=1)
             for chosen, face in ((seen & certain, _figures.INK), (seen & ~certain, "none")):
                 x, y = place[chosen].T
