@@ -53,6 +53,37 @@ def test_preflib(read, kind, orders, levels):
     assert (below.levels >= 0).all()
 
 
+def test_lines_with_arrows(read):
+    text = (
+        "# ballots\nRome > Paris, France>Lima\n\n12: Lima = Rome > Paris, France\n2 x Lima>Rome\n"
+    )
+    model = read(text, "votes.txt")
+    assert model.items == ("Rome", "Paris, France", "Lima")
+    assert model.levels.tolist() == [[0, 1, 2], [0, 1, 0], [1, -1, 0]]
+    assert model.counts.tolist() == [1, 12, 2]
+    assert model.note.startswith(
+        "read as lines with arrows (the best first, '=' for ties): 15 rankings of 3 items"
+    )
+    assert "did not take part" in model.note
+    # A line without an arrow makes it another form, unless the form is given.
+    tied = read("A > B\nB = A\n", "t.txt", format="arrows")
+    assert tied.levels.tolist() == [[0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("A >> B", "line 2: expected an item on either side of '>' and '='"),
+        ("> A", "line 2: expected an item on either side of '>' and '='"),
+        ("A > B = A", "line 2: expected 'A' once, got it again"),
+        ("A", "line 2: expected items between '>', the best first, got 'A'"),
+    ],
+)
+def test_mistakes_between_arrows(read, line, words):
+    with pytest.raises(ValueError, match=words):
+        read(f"A > B\n{line}\n", format="arrows")
+
+
 def test_preflib_without_names_and_with_odd_totals(read):
     model = read("# NUMBER ALTERNATIVES: 3\n# NUMBER VOTERS: 7\n2: 1,3\n", "a.soi")
     assert model.items == ("1", "2", "3")

@@ -36,8 +36,8 @@ def rank(
     format: Annotated[
         str,
         typer.Option(
-            help="The form of the file: preflib, orders, ranks, ratings or comparisons; auto finds "
-            "out and says which."
+            help="The form of the file: preflib, arrows, orders, ranks, ratings or comparisons; "
+            "auto finds out and says which."
         ),
     ] = "auto",
     ranks: Annotated[bool, typer.Option("--ranks", help="Short for --format ranks.")] = False,

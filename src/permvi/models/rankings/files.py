@@ -1,4 +1,4 @@
-"""Read ballots from files: PrefLib, and CSV files of orders, ranks, ratings and comparisons."""
+"""Read ballots from files: PrefLib, lines with arrows, and CSV files of several forms."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ import numpy as np
 
 from permvi._checks import one_of
 from permvi._csv import Numbers, Row, at, check_names, check_width, is_number, read_rows
-from permvi.models.rankings import preflib
+from permvi.models.rankings import arrows, preflib
 from permvi.models.rankings.ballots import Ballots, Group, Unranked, order_by_rank
 
-FORMATS = ("auto", "preflib", "orders", "ranks", "ratings", "comparisons")
+FORMATS = ("auto", "preflib", "arrows", "orders", "ranks", "ratings", "comparisons")
 
 # Names of columns, in lower case.
 _JUDGES = (
@@ -66,6 +66,9 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
     if format == "preflib" or (format == "auto" and preflib.is_preflib(path)):
         kind, meaning = "a file of PrefLib", ""
         found = _Found(*preflib.read(path))
+    elif format == "arrows" or (format == "auto" and arrows.is_arrows(path)):
+        kind, meaning = "lines with arrows", " (the best first, '=' for ties)"
+        found = _Found(*arrows.read(path))
     else:
         table = _Table.of(path)
         kind = table.form() if format == "auto" else format

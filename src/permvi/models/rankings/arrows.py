@@ -1,0 +1,55 @@
+"""Ballots as people write them in plain text: ``3: Rome > Paris = Lima``, one in each line."""
+
+import re
+from pathlib import Path
+
+from permvi._csv import at, read_lines
+from permvi._sources import cells, content
+from permvi.models.rankings.preflib import Orders
+
+# A count in front of a ballot, "12:" or "12 x".
+_COUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?::|[x×]\s)\s*(.*)")
+
+
+def is_arrows(path: Path) -> bool:
+    """Return whether every line of a text file has an arrow, but for comments."""
+    if cells(path, content(path)) is not None:
+        return False
+    lines = _ballots(path)
+    return bool(lines) and all(">" in line for _, line in lines)
+
+
+def read(path: Path) -> Orders:
+    """Read a file whose lines list items, the best first, between arrows; ``=`` joins tied ones.
+
+    Raises:
+        ValueError: A line has an arrow without an item, an item twice, or is no ballot.
+    """
+    items: dict[str, int] = {}
+    groups, counts = [], []
+    for number, line in _ballots(path):
+        counted = _COUNT.fullmatch(line)
+        text = counted[2] if counted else line
+        if ">" not in text and "=" not in text:
+            raise ValueError(
+                f"{at(path, number)}: expected items between '>', the best first, got {line!r:.60}."
+            )
+        listed = [[name.strip() for name in part.split("=")] for part in text.split(">")]
+        names = [name for group in listed for name in group]
+        if not all(names):
+            raise ValueError(
+                f"{at(path, number)}: expected an item on either side of '>' and '=', got "
+                f"{line!r:.60}."
+            )
+        for k, name in enumerate(names):
+            if name in names[:k]:
+                raise ValueError(f"{at(path, number)}: expected {name!r:.60} once, got it again.")
+        groups.append([tuple(items.setdefault(name, len(items)) for name in g) for g in listed])
+        counts.append(float(counted[1]) if counted else 1.0)
+    return Orders(list(items), groups, counts, [])
+
+
+def _ballots(path: Path) -> list[tuple[int, str]]:
+    """Return the number and text of all lines that are neither empty nor comments."""
+    lines = enumerate((line.strip() for line in read_lines(path)), 1)
+    return [(k, line) for k, line in lines if line and not line.startswith("#")]
