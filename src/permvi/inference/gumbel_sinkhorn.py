@@ -14,6 +14,7 @@ Permutations are drawn at temperature zero from the *Gumbel-Matching* distributi
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,12 +24,14 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from permvi import assignment, transforms
+from permvi._programmes import light_jit
 from permvi.inference.method import (
     Context,
     Method,
     MethodInfo,
     StepProgress,
     alike,
+    fold_key,
     option_names,
     split_key,
 )
@@ -131,11 +134,13 @@ def fit_gumbel_sinkhorn(
     num_problems = jax.tree.leaves(problems)[0].shape[0]
     size = problems.size
     shape = (num_problems, options.num_restarts, problems.num_sites, size, size)
+    given = np.array([getattr(options, name) for name in _Numbers._fields])
+    numbers = _Numbers(*map(jnp.asarray, given.astype(jax.dtypes.canonicalize_dtype(float))))
     ascent = ascend(
         _RelaxedElbo(options.num_samples, options.sinkhorn_steps),
-        options.start_spread * jax.random.normal(key_start, shape),
+        options.start_spread * np.asarray(_normal(key_start, shape)),
         problems,
-        _Numbers(*(jnp.asarray(getattr(options, name), float) for name in _Numbers._fields)),
+        numbers,
         key_fit,
         num_steps=options.num_steps,
         learning_rate=options.learning_rate,
@@ -145,12 +150,23 @@ def fit_gumbel_sinkhorn(
     results = []
     for b in range(num_problems):
         log_alpha = np.asarray(ascent.params[b])
-        key = jax.random.fold_in(key_draw, b)
+        key = fold_key(key_draw, b)
         allowed = None if mask is None else mask[b]
         perms = draw_matchings(log_alpha, key, options.num_draws, allowed, problems.shape)
         fields = ascent.summary(b, options.num_samples)
         results.append(pathwise_result(perms, problems, params=log_alpha, **fields))
     return results
+
+
+# JAX compiles its own with all optimisations, which takes longer than the rest of a fit.
+@functools.partial(light_jit, static_argnums=1)
+def _normal(rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.normal(rng_key, shape)
+
+
+@functools.partial(light_jit, static_argnums=1)
+def _gumbel(rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.gumbel(rng_key, shape)
 
 
 def draw_matchings(
@@ -171,7 +187,7 @@ def draw_matchings(
     """
     n, m = shape
     noise_shape = (*log_alpha.shape[:-3], num, *log_alpha.shape[-3:])
-    noise = np.asarray(jax.random.gumbel(rng_key, noise_shape))
+    noise = np.asarray(_gumbel(rng_key, noise_shape))
     perturbed = log_alpha[..., None, :, :, :] + noise
     perms = np.asarray(assignment.solve(perturbed, mask))[..., :n]
     return np.where(perms < m, perms, -1)

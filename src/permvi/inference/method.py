@@ -55,6 +55,18 @@ def split_key(rng_key: jax.Array, num: int) -> tuple[jax.Array, ...]:
     return tuple(jax.random.split(rng_key, num))
 
 
+@functools.partial(light_jit, static_argnums=1)
+def split_keys(rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Return ``jax.random.split`` of a key on the host, as one array and by one programme."""
+    return jax.random.split(rng_key, shape)
+
+
+@light_jit
+def fold_key(rng_key: jax.Array, number: int) -> jax.Array:
+    """Return ``jax.random.fold_in`` of a key on the host."""
+    return jax.random.fold_in(rng_key, number)
+
+
 @dataclasses.dataclass(frozen=True)
 class MethodInfo:
     """A row of the table of methods.

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -178,14 +177,15 @@ def ascend(
         on_progress: Called after every chunk with the mean over problems of the best ELBO.
     """
     count, length = equal_chunks(num_steps, _CHUNK)
-    fits = jax.tree.leaves(params)[0].shape[:2]
+    dtype = jax.dtypes.canonicalize_dtype(float)
 
     def advance(state: Any, start: int, stop: int) -> tuple[Any, tuple[jax.Array]]:
-        keys = jax.random.split(jax.random.fold_in(rng_key, start // length), fits)
-        fractions = (start + jnp.arange(stop - start)) / (count * length)
-        return _advance(objective, problems, numbers, state, keys, fractions, learning_rate)
+        fractions = (np.arange(start, stop) / (count * length)).astype(dtype)
+        rate = np.asarray(learning_rate, dtype)
+        chunk = start // length
+        return _advance(objective, problems, numbers, state, rng_key, chunk, fractions, rate)
 
-    state = params, jax.vmap(jax.vmap(_adam(0.0).init))(params)
+    state = params, _first_state(params)
     fit = optimise(advance, state, count * length, length, on_progress)
     trace, best = fit.elbo_trace, fit.best
     # A single chunk is compared with its own first half.
@@ -198,18 +198,27 @@ def _adam(learning_rate: Any) -> optax.GradientTransformation:
     return optax.chain(optax.zero_nans(), optax.adam(learning_rate))
 
 
+@light_jit
+def _first_state(params: Any) -> Any:
+    """Return the optimiser's states before the first step, (problems, restarts, ...)."""
+    return jax.vmap(jax.vmap(_adam(0.0).init))(params)
+
+
 @functools.partial(light_jit, static_argnums=0)
 def _advance(
     objective: Objective,
     problems: RelaxedProblem,
     numbers: Any,
     states: Any,
-    keys: jax.Array,
+    rng_key: jax.Array,
+    chunk: int,
     fractions: jax.Array,
     learning_rate: jax.Array,
 ) -> tuple[Any, tuple[jax.Array]]:
     """Take a chunk of steps; return the states and the ELBOs (problems, restarts, steps)."""
     rate = optax.cosine_decay_schedule(learning_rate, 1, alpha=0.1)
+    fits = jax.tree.leaves(states)[0].shape[:2]
+    keys = jax.random.split(jax.random.fold_in(rng_key, chunk), fits)
 
     def one(problem: RelaxedProblem, state: Any, key: jax.Array) -> tuple[Any, tuple[jax.Array]]:
         def step(state: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, tuple[jax.Array]]:

@@ -10,7 +10,7 @@ from numpyro import handlers
 
 from permvi import assignment
 from permvi._programmes import light_jit
-from permvi.inference.method import StepProgress, split_key
+from permvi.inference.method import StepProgress, fold_key, split_key, split_keys
 from permvi.inference.optimise import Optimised, optimise
 from permvi.inference.vi.objective import (
     SITE,
@@ -113,7 +113,7 @@ def draw_permutations(
     num = min(num_draws, max(1, _NUMBERS_AT_ONCE // per_draw))
     parts = []
     for part in range(-(-num_draws // num)):
-        keys = jax.random.split(jax.random.fold_in(rng_key, part), fits)
+        keys = split_keys(fold_key(rng_key, part), fits)
         values = _draw_relaxed(config, problems, numbers, params, keys, num)
         values = jax.tree.map(np.asarray, values)
         X = values.pop(SITE)
@@ -215,7 +215,7 @@ def run_vi_batch(
     num_problems = _num_problems(relaxed)
     config, numbers = split_options(family, options)
     key_fit, key_draw = split_key(rng_key, 2)
-    keys = jax.random.split(key_fit, (num_problems, options.num_restarts))
+    keys = split_keys(key_fit, (num_problems, options.num_restarts))
     moves = config.temperature_schedule != "constant" or numbers.tempering < 1
     fit = optimise(
         lambda state, first, _: advance_fits(config, relaxed, numbers, state, first),
