@@ -1,14 +1,15 @@
 """Measure graph matching by "auto": the mode, the marginals, the evidence and the CPU time.
 
 ``python -m benchmarks.graphs --out results/graphs`` writes a row for each problem, and goes on
-where an earlier run ended. There are four parts:
+where an earlier run ended. There are five parts:
 
 * ``modes``: a graph and a shuffled copy with some pairs of nodes flipped, with and without known
   pairs. Modes are compared with the best of 30 starts of SciPy's FAQ, with `map` and with the
   planted matching.
 * ``marginals``: marginals of such graphs with 20 nodes against tempered chains of 1e8 swaps in all,
-  which share no code with permvi. Two runs from random starts tell how far to believe them.
+  which share no code with permvi. Two runs tell how far to believe them.
 * ``symmetric``: graphs with automorphisms, against shorter chains, averaged over automorphisms.
+* ``large``: as ``modes``, for 1,000 nodes, without FAQ, which would take ten minutes.
 * ``small``: up to 9 nodes, by `quadratic`, against enumeration.
 
 The error is the mean total variation of a row.
@@ -40,6 +41,9 @@ _ENUMERATED = 9
 # Swaps of a reference, and of one for symmetric graphs, whose automorphisms help.
 _REFERENCE = 100_000_000
 _SHORT_REFERENCE = 20_000_000
+# The least share of the time with each number of rows as planted, and the rounds that see to it.
+_LEAST_SHARE = 0.02
+_ROUNDS = 12
 
 
 class Case(NamedTuple):
@@ -129,19 +133,26 @@ def _with(found: tuple[np.ndarray, np.ndarray], scale: float) -> tuple[Any, floa
 
 
 @numba.njit(nogil=True)
-def _tempered(A, B, scale, betas, perms, num_sweeps, burn_in, rng):
-    """Swap at every level and exchange neighbours; return counts (n, n) of the last level."""
+def _tempered(A, B, scale, betas, bias, centre, free, perms, num_sweeps, burn_in, rng):
+    """Swap free rows at every level and exchange neighbours; look at the last level.
+
+    Level k has the log density ``betas[k] f + bias[k, m]`` of a permutation that shares m rows with
+    the centre. Return counts (n, n), weighted so that the bias of the last level does not show, and
+    how often each level had m, (K, n+1).
+    """
     K, n = perms.shape
-    values, counts = np.zeros(K), np.zeros((n, n))
+    values, counts, seen = np.zeros(K), np.zeros((n, n)), np.zeros((K, n + 1))
+    shared = np.zeros(K, np.int64)
     for k in range(K):
         for i in range(n):
+            shared[k] += perms[k, i] == centre[i]
             for j in range(n):
                 values[k] += scale * A[i, j] * B[perms[k, i], perms[k, j]]
     for sweep in range(num_sweeps):
         for k in range(K):
             perm = perms[k]
-            for _ in range(n):
-                u, v = rng.integers(0, n), rng.integers(0, n)
+            for _ in range(free.size):
+                u, v = free[rng.integers(0, free.size)], free[rng.integers(0, free.size)]
                 if u == v:
                     continue
                 a, b = perm[u], perm[v]
@@ -151,42 +162,82 @@ def _tempered(A, B, scale, betas, perms, num_sweeps, burn_in, rng):
                     if i != u and i != v:
                         gain += (A[u, i] - A[v, i]) * (B[b, perm[i]] - B[a, perm[i]])
                 gain *= 2.0 * scale
-                if gain >= 0 or rng.random() < np.exp(betas[k] * gain):
+                more = int(b == centre[u]) + int(a == centre[v])
+                more -= int(a == centre[u]) + int(b == centre[v])
+                now = shared[k]
+                change = betas[k] * gain + bias[k, now + more] - bias[k, now]
+                if change >= 0 or rng.random() < np.exp(change):
                     perm[u], perm[v] = b, a
                     values[k] += gain
+                    shared[k] += more
         for k in range(sweep % 2, K - 1, 2):
             change = (betas[k] - betas[k + 1]) * (values[k + 1] - values[k])
+            change += bias[k, shared[k + 1]] - bias[k, shared[k]]
+            change += bias[k + 1, shared[k]] - bias[k + 1, shared[k + 1]]
             if change >= 0 or rng.random() < np.exp(change):
                 values[k], values[k + 1] = values[k + 1], values[k]
+                shared[k], shared[k + 1] = shared[k + 1], shared[k]
                 for i in range(n):
                     perms[k, i], perms[k + 1, i] = perms[k + 1, i], perms[k, i]
         if sweep >= burn_in:
+            for k in range(K):
+                seen[k, shared[k]] += 1
+            weight = np.exp(-bias[K - 1, shared[K - 1]])
             for i in range(n):
-                counts[i, perms[K - 1, i]] += 1
-    return counts
+                counts[i, perms[K - 1, i]] += weight
+    return counts, seen
+
+
+def _raised(bias: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Return the bias (K, n+1) with which each number of shared rows has a share of _LEAST_SHARE.
+
+    Numbers that were not seen under the present bias count as seen once.
+    """
+    log_share = np.log(np.maximum(seen, 1.0)) - bias
+    log_share -= np.logaddexp.reduce(log_share, axis=1, keepdims=True)
+    return np.maximum(np.log(_LEAST_SHARE) - log_share, 0.0)
 
 
 def reference(
-    model: Any, num_steps: int, automorphisms: np.ndarray | None = None
+    model: Any,
+    num_steps: int,
+    automorphisms: np.ndarray | None = None,
+    planted: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Return marginals (n, n) by two tempered runs from random starts, and how far they differ.
+    """Return marginals (n, n) by two tempered runs, and how far they differ.
 
-    A posterior does not change if an automorphism of the columns follows the matching, so averages
-    over all ``automorphisms`` (k, n) are as right as the runs, however few modes they have seen.
+    One run starts at random permutations. The other one does, too, unless a ``planted`` matching is
+    given: then it starts there, and all levels favour the numbers of rows shared with it that are
+    rare, so that chains pass between the planted matching and the rest; weights take that bias out
+    of the answer. A posterior does not change if an automorphism of the columns follows the
+    matching, so averages over all ``automorphisms`` (k, n) are as right as the runs, however few
+    modes they have seen.
     """
     A, B = (np.asarray(part, dtype=np.float64) for part in (model.A, model.B))
     n, runs = len(A), []
+    known = np.full(n, -1) if model.known is None else np.asarray(model.known)
+    rows, cols = np.flatnonzero(known < 0), np.setdiff1d(np.arange(n), known)
+    centre = np.full(n, -1) if planted is None else planted
     # The first level is hot enough for chains to move freely.
     lowest = min(0.3, 0.15 / float(model.scale))
     num_levels = 8 + int(np.ceil(3 * np.log(0.3 / lowest)))
     betas = np.geomspace(lowest, 1.0, num_levels)
-    num_sweeps = num_steps // (2 * n * num_levels)
+    num_sweeps = num_steps // (2 * len(rows) * num_levels)
     for seed in range(2):
         rng = np.random.default_rng([SEED, 31, seed])
-        perms = np.stack([rng.permutation(n) for _ in betas])
-        counts = _tempered(
-            A, B, float(model.scale), betas, perms, num_sweeps, num_sweeps // 10, rng
-        )
+        perms = np.tile(known, (num_levels, 1))
+        for perm in perms:
+            perm[rows] = rng.permutation(cols)
+        if seed == 1 and planted is not None:
+            perms[:] = planted
+        bias, fixed = np.zeros((num_levels, n + 1)), (A, B, float(model.scale), betas)
+        # A third of the swaps goes into the bias, of which each round knows more than the last.
+        left, rounds = num_sweeps, 0 if planted is None else _ROUNDS
+        for _ in range(rounds):
+            part = num_sweeps // (3 * _ROUNDS)
+            _, seen = _tempered(*fixed, bias, centre, rows, perms, part, part // 10, rng)
+            bias, left = _raised(bias, seen), left - part
+        counts, _ = _tempered(*fixed, bias, centre, rows, perms, left, left // 10, rng)
         found = counts / counts[0].sum()
         if automorphisms is not None:
             found = np.mean([found[:, g] for g in automorphisms], axis=0)
@@ -198,23 +249,34 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(0.5 * np.abs(one - other).sum(axis=1).mean())
 
 
-def modes(sizes: Sequence[int]) -> Iterator[tuple[str, Callable[[], Row]]]:
+def modes(sizes: Sequence[int], seed: int) -> Iterator[tuple[str, Callable[[], Row]]]:
     """Yield names of problems, and functions that measure their modes."""
     for n in sizes:
         for p in (0.1, 0.3, 0.5):
             for flipped in (0.0, 0.05, 0.1):
                 for known in (0, n // 10):
-                    case = random_graphs(n, p, flipped, 1, known)
+                    case = random_graphs(n, p, flipped, seed, known)
                     yield case.name, lambda case=case: _mode_row(case)
 
 
-def marginals(num_steps: int) -> Iterator[tuple[str, Callable[[], Row]]]:
+def large(seed: int) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Yield names of problems with 1,000 nodes, and functions that measure their modes."""
+    for p, flipped, known in (
+        (0.005, 0.0, 100), (0.01, 0.0, 0), (0.02, 0.002, 0), (0.1, 0.05, 0), (0.1, 0.1, 100),
+        (0.3, 0.05, 0), (0.5, 0.1, 0),
+    ):  # fmt: skip
+        case = random_graphs(1000, p, flipped, seed, known)
+        yield case.name, lambda case=case: _large_row(case)
+
+
+def marginals(num_steps: int, seed: int) -> Iterator[tuple[str, Callable[[], Row]]]:
     """Yield names of problems with 20 nodes, and functions that measure their marginals."""
     more = "" if num_steps == _REFERENCE else f", {num_steps:.0e} swaps"
     for p in (0.1, 0.3, 0.5):
         for flipped in (0.0, 0.05, 0.1):
-            case = random_graphs(20, p, flipped, 2)
-            yield case.name + more, lambda case=case: _marginal_row(case, num_steps)
+            for known in (0, 2):
+                case = random_graphs(20, p, flipped, seed, known)
+                yield case.name + more, lambda case=case: _marginal_row(case, num_steps)
 
 
 def symmetric() -> Iterator[tuple[str, Callable[[], Row]]]:
@@ -249,9 +311,28 @@ def _mode_row(case: Case) -> Row:
     }  # fmt: skip
 
 
+def _large_row(case: Case) -> Row:
+    found, seconds = _timed(case.model, "auto", 0)
+    best = _density(case.model, found.mode)
+    truth = _density(case.model, case.planted)
+    return {
+        "method": found.method, "verdict": found.diagnostics.verdict,
+        "stated": round(_stated(found), 4), "modes": _num_modes(found),
+        "minus_planted": round(best - truth, 3),
+        "right": round(float((found.mode == case.planted).mean()), 3),
+        "probability_of_planted": round(_mean_probability(found, case.planted), 4),
+        "log_evidence": round(found.log_evidence, 2), "planted_alone": round(truth, 2),
+        "cpu_s": round(seconds, 1),
+    }  # fmt: skip
+
+
+def _mean_probability(found: pv.Posterior, perm: np.ndarray) -> float:
+    return float(found.marginals[np.arange(len(perm)), perm].mean())
+
+
 def _marginal_row(case: Case, num_steps: int) -> Row:
     found, seconds = _timed(case.model, "auto", 0)
-    truth, apart = reference(case.model, num_steps, case.automorphisms)
+    truth, apart = reference(case.model, num_steps, case.automorphisms, case.planted)
     return {
         "method": found.method, "verdict": found.diagnostics.verdict,
         "stated": round(_stated(found), 4), "modes": _num_modes(found),
@@ -315,7 +396,7 @@ def _faq(model: Any) -> float:
     return best
 
 
-PARTS = ("modes", "marginals", "symmetric", "small")
+PARTS = ("modes", "large", "marginals", "symmetric", "small")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -324,13 +405,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 100], help="of modes")
     parser.add_argument("--steps", type=float, default=_REFERENCE, help="of chains of marginals")
+    parser.add_argument("--seed", type=int, default=3, help="of random graphs")
     parser.add_argument("--only", default="", help="a part of the names of problems")
     parser.add_argument("--seconds", type=float, default=np.inf, help="begin no problem after this")
     parser.add_argument("--out", type=Path, required=True, help="folder for PART/rows.csv")
     given = parser.parse_args(arguments)
     end = time.monotonic() + given.seconds
     for part in given.parts:
-        arguments_of = {"modes": (given.sizes,), "marginals": (int(given.steps),)}
+        arguments_of = {
+            "modes": (given.sizes, given.seed),
+            "large": (given.seed,),
+            "marginals": (int(given.steps), given.seed),
+        }
         problems = globals()[part](*arguments_of.get(part, ()))
         folder = given.out / part
         folder.mkdir(parents=True, exist_ok=True)

@@ -29,14 +29,13 @@ from scipy.optimize import quadratic_assignment
 
 from permvi.experiments.results import write_rows
 from permvi.inference.map import MapOptions, Quadratic, solve_quadratic
-from permvi.inference.map.quadratic import default_budget
-from permvi.inference.map.result import Polish, num_best
+from permvi.inference.map.result import RESTARTS, Polish, num_best
+from permvi.inference.map.search import default_budget
 
 NAMES = (
     "bur26a", "chr12c", "esc16a", "had12", "kra30a", "nug12", "nug20", "rou12", "tai12a", "tai20a",
     "sko42",
 )  # fmt: skip
-NUM_RESTARTS = MapOptions().num_restarts
 WANTED = {
     f"qaplib {name} cost / optimum vs SciPy FAQ{more}": 1.0
     for name in NAMES
@@ -149,7 +148,7 @@ def _scipy(instance: Instance, seconds: float = 0.0) -> float:
     rng, end = np.random.default_rng(0), time.perf_counter() + seconds
     best = np.inf
     for restart in itertools.count():
-        if restart >= NUM_RESTARTS and time.perf_counter() > end:
+        if restart >= RESTARTS and time.perf_counter() > end:
             break
         options = {"rng": rng, "P0": "randomized" if restart else "barycenter"}
         found = quadratic_assignment(instance.A, instance.B, method="faq", options=options)
@@ -166,12 +165,12 @@ def _symmetric(table: np.ndarray) -> np.ndarray:
     return (upper + upper.T).astype(np.float64)
 
 
-def tree_instance(n: int, seed: int, reach: int) -> Instance:
+def tree_instance(n: int, seed: int, reach: int, draw: int) -> Instance:
     """Return flows along a tree and random distances, as Christofides and Benavent's (chr).
 
     A node hangs from one of the ``reach`` nodes before it: 1 makes a path, many a bushy tree.
     """
-    rng = np.random.default_rng([_DRAWN, 1, n, seed, reach])
+    rng = np.random.default_rng([draw, 1, n, seed, reach])
     A = np.zeros((n, n))
     for i in range(1, n):
         j = int(rng.integers(max(0, i - reach), i))
@@ -181,26 +180,26 @@ def tree_instance(n: int, seed: int, reach: int) -> Instance:
     return Instance(f"tree{n}, {reach} near, {seed}", A[np.ix_(order, order)], B, np.nan)
 
 
-def grid_instance(height: int, width: int, seed: int, density: float) -> Instance:
+def grid_instance(height: int, width: int, seed: int, density: float, draw: int) -> Instance:
     """Return random flows and distances in a grid, as Nugent's, Skorin-Kapov's and Wilhelm's."""
     n = height * width
-    rng = np.random.default_rng([_DRAWN, 2, n, seed])
+    rng = np.random.default_rng([draw, 2, n, seed])
     places = np.stack(np.unravel_index(np.arange(n), (height, width)), axis=1)
     B = np.abs(places[:, None] - places).sum(axis=-1).astype(np.float64)
     A = _symmetric(rng.integers(1, 11, size=(n, n)) * (rng.random((n, n)) < density))
     return Instance(f"grid{n}, density {density:g}, {seed}", A, B, np.nan)
 
 
-def uniform_instance(n: int, seed: int) -> Instance:
+def uniform_instance(n: int, seed: int, draw: int) -> Instance:
     """Return uniform flows and distances, as Taillard's of kind a and Roucairol's."""
-    rng = np.random.default_rng([_DRAWN, 3, n, seed])
+    rng = np.random.default_rng([draw, 3, n, seed])
     A, B = (_symmetric(rng.integers(0, 100, size=(n, n))) for _ in range(2))
     return Instance(f"uniform{n}, {seed}", A, B, np.nan)
 
 
-def clustered_instance(n: int, seed: int) -> Instance:
+def clustered_instance(n: int, seed: int, draw: int) -> Instance:
     """Return clustered places and directed flows of many magnitudes, as Taillard's of kind b."""
-    rng = np.random.default_rng([_DRAWN, 4, n, seed])
+    rng = np.random.default_rng([draw, 4, n, seed])
     centres = rng.uniform(0, 1000, size=(max(2, n // 7), 2))
     places = centres[rng.integers(len(centres), size=n)] + 30 * rng.normal(size=(n, 2))
     B = np.rint(np.linalg.norm(places[:, None] - places, axis=-1))
@@ -213,18 +212,18 @@ def clustered_instance(n: int, seed: int) -> Instance:
 _DRAWN = 1717
 
 
-def drawn_instances() -> Iterator[Instance]:
-    """Yield instances of the kinds of QAPLIB with 18 to 50 places."""
-    for n, seed, reach in ((18, 0, 1), (20, 1, 3), (22, 2, 2), (25, 3, 4), (25, 4, 1), (25, 5, 25)):
-        yield tree_instance(n, seed, reach)
-    yield grid_instance(5, 6, 0, 0.5)
-    yield grid_instance(7, 7, 1, 0.6)
-    yield grid_instance(5, 10, 2, 0.9)
-    yield grid_instance(5, 10, 3, 0.3)
-    yield uniform_instance(30, 0)
-    yield uniform_instance(50, 1)
-    yield clustered_instance(35, 0)
-    yield clustered_instance(50, 1)
+def drawn_instances(draw: int = _DRAWN) -> Iterator[Instance]:
+    """Yield instances of the kinds of QAPLIB with 18 to 50 places, others for each ``draw``."""
+    trees = (18, 0, 1), (20, 1, 3), (22, 2, 2), (25, 3, 4), (25, 4, 1), (25, 5, 25)
+    grids = (5, 6, 0, 0.5), (7, 7, 1, 0.6), (5, 10, 2, 0.9), (5, 10, 3, 0.3)
+    found = [
+        *(tree_instance(*tree, draw) for tree in trees),
+        *(grid_instance(*grid, draw) for grid in grids),
+        *(uniform_instance(*size, draw) for size in ((30, 0), (50, 1))),
+        *(clustered_instance(*size, draw) for size in ((35, 0), (50, 1))),
+    ]
+    more = "" if draw == _DRAWN else f", draw {draw}"
+    return (instance._replace(name=instance.name + more) for instance in found)
 
 
 def searched(instance: Instance, seed: int) -> dict[str, Any]:
@@ -260,6 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for rows.csv")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of names")
+    parser.add_argument("--draw", type=int, default=_DRAWN, help="which instances are drawn")
     parser.add_argument("--long", action="store_true", help="search longer for drawn instances")
     parser.add_argument("--seconds", type=float, default=np.inf, help="begin no search after this")
     given = parser.parse_args(arguments)
@@ -269,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     done = {(row["instance"], int(row["seed"])) for row in rows}
-    for instance in (*_all_instances(), *drawn_instances()):
+    for instance in (*_all_instances(), *drawn_instances(given.draw)):
         if not instance.name.startswith(tuple(given.only)):
             continue
         for seed in given.seeds:

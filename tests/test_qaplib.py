@@ -85,9 +85,19 @@ def test_drawn_instances_are_of_their_kinds():
             assert (instance.A > 0).sum() == 2 * (n - 1)
 
 
+def test_another_draw_has_other_instances_and_names():
+    pairs = list(zip(qaplib.drawn_instances(), qaplib.drawn_instances(3), strict=True))
+    assert len(pairs) == 14
+    for one, other in pairs:
+        assert f"{one.name}, draw 3" == other.name
+        assert not np.array_equal(one.A, other.A)
+
+
 def test_fits_are_compared_with_the_best(tmp_path, monkeypatch):
     monkeypatch.setattr(qaplib, "_all_instances", lambda: iter([qaplib.random_instance()]))
-    monkeypatch.setattr(qaplib, "drawn_instances", lambda: [qaplib.tree_instance(5, 0, 2)])
+    monkeypatch.setattr(
+        qaplib, "drawn_instances", lambda draw: [qaplib.tree_instance(5, 0, 2, draw)]
+    )
     qaplib.main(["--out", str(tmp_path), "--seeds", "0", "1", "--long"])
     lines = (tmp_path / "rows.csv").read_text().splitlines()
     assert len(lines) == 5

@@ -10,15 +10,11 @@ import pytest
 from scipy.optimize import quadratic_assignment
 
 from permvi import assignment
-from permvi.inference.map import MapOptions, Quadratic, solve_quadratic, tabu_kernels
-from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
+from permvi.inference.map import MapOptions, Quadratic, quadratic, solve_quadratic, tabu_kernels
+from permvi.inference.map.polytope import relaxed_starts, solve
 from permvi.inference.map.population import Evolved, Islands
-from permvi.inference.map.quadratic import (
-    ARRIVED,
-    default_budget,
-    exact_line_search,
-    upper_bound,
-)
+from permvi.inference.map.quadratic import climb, upper_bound
+from permvi.inference.map.search import default_budget, default_restarts
 from permvi.problem.unmatched import random_assignments
 
 
@@ -270,9 +266,8 @@ def test_frank_wolfe_is_that_of_scipy(seed):
     rng = np.random.default_rng(seed)
     problem = Quadratic(rng.normal(size=(15, 15)), rng.normal(size=(15, 15)), np.zeros((15, 15)))
     starts = relaxed_starts(3, (15, 15), None, rng)
-    vertices, line_search = best_matrices(None), exact_line_search(problem)
-    ours = frank_wolfe(problem.gradient, vertices, line_search, starts, 30, ARRIVED)
-    for start, perm in zip(starts, solve(ours.X, None), strict=True):
+    for start in starts:
+        [perm] = solve(climb(problem, np.ones((15, 15), bool), start, 30).X, None)
         options = {"maximize": True, "P0": start, "tol": 0.01, "maxiter": 30, "rng": rng}
         theirs = quadratic_assignment(problem.A, problem.B, method="faq", options=options)
         np.testing.assert_array_equal(perm, theirs.col_ind)
@@ -286,7 +281,7 @@ def test_the_best_of_small_problems_is_found(rng, shape):
         result = solve_quadratic(problem, rng=rng)
         assert by_loops(problem, result.perm) == pytest.approx(brute_force(problem))
         assert result.restart_values.max() == pytest.approx(by_loops(problem, result.perm))
-        assert len(result.restart_values) >= MapOptions().num_restarts
+        assert len(result.restart_values) >= default_restarts(max(shape)) == 16
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (7, 7), (4, 6), (6, 4)])
@@ -390,3 +385,33 @@ def test_a_given_start_is_never_made_worse(rng):
         start = solve_quadratic(problem, options=MapOptions(num_restarts=1, polish="swap")).perm
         result = solve_quadratic(problem, None, options, rng, starts=start[None])
         assert result.restart_values[-1] >= problem.values(start) - 1e-9
+
+
+def test_many_items_have_fewer_restarts():
+    assert [default_restarts(n) for n in (5, 200, 300, 1000)] == [16, 16, 8, 6]
+
+
+def test_a_planted_matching_of_many_items_is_found(rng):
+    upper = np.triu(rng.random((420, 420)) < 0.05, 1)
+    B, order = (upper + upper.T).astype(float), rng.permutation(420)
+    A = B[np.ix_(order, order)]
+    result = solve_quadratic(Quadratic(A, B, np.zeros_like(A)), rng=rng)
+    np.testing.assert_array_equal(result.perm, order)
+    assert len(result.restart_values) == default_restarts(420)
+
+
+def test_slopes_are_carried_along_a_climb(rng):
+    problem = random_problem(rng, 9, 9)
+    X, perm = relaxed_starts(2, (9, 9), None, rng)[1], rng.permutation(9)
+    V = np.eye(9)[perm]
+    np.testing.assert_allclose(problem.gradient_at(perm), problem.gradient(V))
+    way = V - X
+    bend = 0.5 * ((problem.gradient(V) - problem.gradient(X)) * way).sum()
+    assert bend == pytest.approx(float(problem.curvature(way)))
+
+
+def test_the_values_of_many_permutations_do_not_need_their_edges_at_once(rng, monkeypatch):
+    problem, perms = random_problem(rng, 6, 6), np.stack([rng.permutation(6) for _ in range(10)])
+    whole = problem.values(perms)
+    monkeypatch.setattr(quadratic, "_AT_ONCE", 100)
+    np.testing.assert_allclose(problem.values(perms.reshape(2, 5, 6)), whole.reshape(2, 5))

@@ -16,7 +16,7 @@ from permvi.inference.dynamics.joint_state import KINDS, JointState
 from permvi.inference.dynamics.matching import PairScores, frank_wolfe
 from permvi.inference.dynamics.regression import Observe, Scales, SharedRegression
 from permvi.inference.map.polytope import relaxed_starts
-from permvi.inference.map.result import MapOptions, MapResult
+from permvi.inference.map.result import RESTARTS, MapOptions, MapResult
 from permvi.inference.mcmc.options import MCMCOptions
 from permvi.inference.mcmc.result import MCMCResult
 from permvi.inference.method import StepProgress
@@ -266,7 +266,7 @@ def alternate(
             beginning and after every alternation of all restarts.
     """
     shape, mask = problem.mask.shape, problem.mask
-    perms = random_assignments(options.num_restarts, shape, mask, rng)
+    perms = random_assignments(options.num_restarts or RESTARTS, shape, mask, rng)
     if starts is not None:
         perms = np.concatenate([starts, perms])
     relaxed, swaps = relaxed_starts(len(perms), shape, mask, rng), options.polish != "none"

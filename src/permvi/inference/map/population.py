@@ -17,7 +17,7 @@ from permvi._threads import pool
 from permvi.inference.map.polytope import solve
 
 # Members of the first islands, how much larger islands become, and their full size.
-_MEMBERS = 12
+MEMBERS = 12
 _GROWTH = 1.5
 _MOST_MEMBERS = 24
 # Children without a better best, for each member, after which a population is shaken, and ends.
@@ -87,7 +87,7 @@ class Islands:
         agreed = False
         known_values = self._values(known)
         best_known = float(known_values.max())
-        spent, size = 0, float(_MEMBERS)
+        spent, size = 0, float(MEMBERS)
         with pool(num_threads) as threads:
             while spent < _FOR_ISLANDS * budget and not self._late():
                 share = int((_FOR_ISLANDS * budget - spent) / num_threads) + 1

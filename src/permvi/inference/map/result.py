@@ -9,6 +9,8 @@ from permvi import _checks
 from permvi._checks import positive_number, whole
 
 Polish = Literal["tabu", "swap", "none"]
+# How many restarts there are unless the caller or the size of a problem says otherwise.
+RESTARTS = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,7 +18,8 @@ class MapOptions:
     """How to search; linear problems ignore these options.
 
     Attributes:
-        num_restarts: Independent starts, the best end of which is returned.
+        num_restarts: Independent starts, the best end of which is returned. None: 16, or fewer, six
+            at least, in quadratic problems of more than 200 items.
         max_iter: The most Frank-Wolfe steps from each start.
         polish: What follows: "tabu" (robust tabu search, then swaps, in quadratic problems; hill
             climbing, repeated from shaken ends, in others), "swap" (the best swap while it gains
@@ -29,17 +32,17 @@ class MapOptions:
             less beyond 50 items. With a number, the same seed need not give the same result.
     """
 
-    num_restarts: int = 16
+    num_restarts: int | None = None
     max_iter: int = 50
     polish: Polish = "tabu"
     max_evaluations: int | None = None
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_restarts", "max_iter"):
-            whole(name, getattr(self, name))
-        if self.max_evaluations is not None:
-            whole("max_evaluations", self.max_evaluations)
+        whole("max_iter", self.max_iter)
+        for name in ("num_restarts", "max_evaluations"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
         if self.max_seconds is not None:
             positive_number("max_seconds", self.max_seconds)
         _checks.one_of("polish", self.polish, get_args(Polish))

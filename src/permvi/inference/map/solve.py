@@ -11,7 +11,7 @@ from permvi._programmes import jit
 from permvi.inference.map.local_search import Neighbourhood, hill_climb
 from permvi.inference.map.polytope import best_matrices, frank_wolfe, relaxed_starts, solve
 from permvi.inference.map.quadratic import ARRIVED
-from permvi.inference.map.result import MapOptions, MapResult, agree
+from permvi.inference.map.result import RESTARTS, MapOptions, MapResult, agree
 from permvi.problem.evaluation import Evaluate, Evaluations, filled
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import LogWeights, best_matchings, random_matchings
@@ -76,7 +76,7 @@ def solve_density(
     mask = None if problem.mask is None else np.asarray(problem.mask)
     budget = options.max_evaluations or _MAX_EVALUATIONS[problem.traceable]
     given = [] if starts is None else [starts]
-    num = max(1, min(options.num_restarts, budget // _climb_length(shape)))
+    num = max(1, min(options.num_restarts or RESTARTS, budget // _climb_length(shape)))
     spent = 0
     partial = problem.is_partial
     if problem.log_density is not None and problem.traceable and not partial:

@@ -9,6 +9,7 @@ and permutations that use one do not count.
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,42 @@ from permvi.problem.unmatched import complete, grounded
 
 # The penalty of a forbidden pair in nats, beyond the largest gain that it could bring.
 _PENALTY = 1.0
+
+
+# Lists are as fast as tables where rows have no more than this share of all edges on average, and
+# they are needed beyond so many rows, where a table for each replica would not fit into memory.
+_FEW_EDGES = 0.25
+_MANY_ROWS = 400
+# What an edge in a list costs, in entries of a table, and what a row that is not in the cache does.
+_LISTED_WORK = 4.0
+_ROW_WORK = 0.125
+
+
+class Lists(NamedTuple):
+    """The edges of A from each row, and those to it, see `tempering_kernels.listed_gain`.
+
+    Attributes:
+        begins: (2, N+1) where the edges of each row begin; (2, 0) if there are no lists.
+        others: (2, edges) the other row of each edge.
+        weights: (2, edges) their weights.
+    """
+
+    begins: np.ndarray
+    others: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, A: np.ndarray) -> "Lists":
+        """List the edges of A, (N, N), that are not zero, if that is of use."""
+        n, num = len(A), np.count_nonzero(A)
+        if num > _FEW_EDGES * n * n and n <= _MANY_ROWS:
+            return cls(np.zeros((2, 0), np.int64), np.zeros((2, 0), np.int64), np.zeros((2, 0)))
+        found = [np.nonzero(part) for part in (A, A.T)]
+        return cls(
+            np.stack([np.searchsorted(rows, np.arange(n + 1)) for rows, _ in found]),
+            np.stack([others for _, others in found]),
+            np.stack([part[places] for part, places in zip((A, A.T), found, strict=True)]),
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,6 +72,8 @@ class Form:
         best: (N,) the best permutation known.
         best_value: Its value, without the constant.
         num_steps: The number of swaps of a chain between two looks at it.
+        turned: (N, N) the transpose of B, or B itself if that is symmetric.
+        lists: The edges of A, if they are few.
     """
 
     A: np.ndarray
@@ -48,6 +87,16 @@ class Form:
     best: np.ndarray
     best_value: float
     num_steps: int
+    turned: np.ndarray
+    lists: Lists
+
+    @property
+    def work(self) -> float:
+        """What the difference of a swap costs, in sums over a row of a table."""
+        n = len(self.best)
+        if self.lists.begins.size == 0:
+            return n
+        return _LISTED_WORK * self.lists.others.shape[1] / n + _ROW_WORK * n
 
     def values(self, perms: np.ndarray) -> np.ndarray:
         """Return the values (r,) of permutations (r, N), without the constant."""
@@ -122,4 +171,6 @@ def with_penalties(
         best=best.astype(np.int64),
         best_value=float(Quadratic(A, B, C).values(best)),
         num_steps=max(n, 10),
+        turned=B if square.is_symmetric else np.ascontiguousarray(B.T),
+        lists=Lists.of(A),
     )

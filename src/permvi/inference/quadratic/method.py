@@ -21,21 +21,37 @@ from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagno
 from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps (num_steps) or ensembles (num_ensembles)"
-# The tables of one ladder should fit into memory.
-_MAX_SIZE = 500
+# The most items that are searched and sampled in minutes.
+_MAX_SIZE = 2000
+# Of more items than so many, a search can miss a matching far better than all that chains see. If
+# chains stay near what it found, no other one is likely to be; else it cannot be ruled out.
+_MANY = 100
+_NEAR = 0.5
 
 
 def suits(prepared: Prepared) -> bool:
-    """Return whether a model has a quadratic form of a size that chains can afford."""
+    """Return whether a model has a quadratic form that chains can sample.
+
+    Raises:
+        ValueError: It has too many unknown items.
+    """
     problem = prepared.problem
+    if (
+        getattr(prepared.model, "quadratic", None) is None
+        or problem.num_sites > 1
+        or problem.latents
+        or is_the_only_one(prepared)
+    ):
+        return False
     size = sum(problem.shape) if problem.is_partial else max(problem.shape)
-    return (
-        getattr(prepared.model, "quadratic", None) is not None
-        and problem.num_sites == 1
-        and not problem.latents
-        and size <= _MAX_SIZE
-        and not is_the_only_one(prepared)
-    )
+    if size > _MAX_SIZE:
+        what = "items and labels" if problem.is_partial else "items"
+        raise ValueError(
+            f"model must have at most {_MAX_SIZE} {what} whose match is unknown for a quadratic "
+            f"form such as that of graphs, got {size}; give known pairs (known=...), or match "
+            "parts of the graphs one by one."
+        )
+    return True
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:
@@ -93,6 +109,7 @@ def _diagnostics(prepared: Prepared, modes: Modes, result: Sampled) -> Diagnosti
         converged=result.finished,
         extras={
             "num_modes": np.array(len(modes.perms)),
+            "share_near_modes": np.array(result.near),
             "num_jumps": np.array(result.num_jumps),
             "ensembles_counted": np.array(result.counted),
         },
@@ -100,6 +117,12 @@ def _diagnostics(prepared: Prepared, modes: Modes, result: Sampled) -> Diagnosti
     if not result.finished:
         reason = "interrupted: this is what the chains had found by then"
         found = dataclasses.replace(found, verdict="do not trust", reasons=(reason, *found.reasons))
+    if result.near < _NEAR and n > _MANY and found.verdict == "trust":
+        reason = (
+            "chains share few pairs with the best matching that was found, and among so many a far "
+            "better one may be hidden"
+        )
+        found = dataclasses.replace(found, verdict="check", reasons=(reason, *found.reasons))
     note = f"the search found {len(modes.perms)} modes, and {result.counted} ensembles count"
     return dataclasses.replace(found, reasons=(*found.reasons, note))
 
@@ -112,7 +135,7 @@ METHODS = {
             gives="marginals, draws, the mode; log evidence with its error",
             masks=True,
             partial=True,
-            cost="O(n) per swap; seconds up to 100 items",
+            cost="O(n) per swap; seconds up to 100 items, minutes up to 2000",
             reference="Geyer 1991; Syed et al. 2022; Bennett 1976; Vogelstein et al. 2015",
         ),
         options=option_names(QuadraticOptions),

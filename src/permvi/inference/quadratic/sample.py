@@ -25,24 +25,35 @@ from permvi.inference.quadratic.tempering import (
 
 # Sweeps of a chain around the best mode, which tell how firmly each row stays there.
 _PILOT = 400
+# The reference holds no row more firmly than this, or so that half a row is loose: k loose rows have
+# (n / w)^k e^-1 times the weight of none, where w are the odds of holding a row.
 _FIRMEST = 0.995
+_LOOSE = 0.5
 # Sweeps after each of which levels are set anew, and those before anything counts.
 _ADAPTING = (25, 50, 100, 200)
 _WARM_UP = 100
-# Sweeps of the first batches. When there are this many batches, two become one.
+# Sweeps of the first batches.
 _BATCH = 25
-_MOST_BATCHES = 64
-# Batches of each ensemble between two looks at the error, and looks before chains may end.
-_NUM_BATCHES = 20
+# A sweep is work of order n^2: beyond so many rows there are fewer sweeps, this many at least.
+_FEW_ROWS = 200
+_FEWEST_SWEEPS = 10
+# Batches of each ensemble between two looks at the error, and those in all at which two become one;
+# fewer for more rows than so many, since batches have tables. Looks before chains may end.
+_BATCHES, _FEW_BATCHES = (20, 64), (10, 24)
+_LARGE = 400
 _FEWEST_LOOKS = 3
+# Parts of a run whose spread tells the error of the evidence.
+_EVIDENCE_PARTS = 20
 # Standard errors, and nats, by which an evidence is clearly below another one.
 _CLEARLY = 4.0
 _AT_LEAST = 0.3
 # An ensemble this many nats below another one runs no further.
 _HOPELESS = 20.0
-# Swaps of all chains by default, in units of the work for a swap of so many rows.
+# Swaps of all chains by default, in units of the work for a swap of so many rows; for more than so
+# many rows in proportion to them.
 _WORK = 4_000_000_000
 _WORK_PER_SWAP = 43
+_WORK_ROWS = 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,6 +97,7 @@ class Sampled(NamedTuple):
         disagreement: (N,) total variation between ensembles beyond chance.
         missed: The share of the posterior that only ensembles which do not count have found.
         counted: How many of the ensembles count.
+        near: The mean share of rows in which a draw is as in the mode next to it.
         num_jumps: How often chains at the last level jumped between modes.
         num_steps: The number of swaps that were tried.
         finished: Whether the chains ended as planned.
@@ -99,6 +111,7 @@ class Sampled(NamedTuple):
     disagreement: np.ndarray
     missed: float
     counted: int
+    near: float
     num_jumps: int
     num_steps: int
     finished: bool
@@ -109,7 +122,7 @@ def sample(
 ) -> Sampled:
     """Run ensembles until their sampling error is small enough or steps run out."""
     N = len(form.best)
-    limit = options.num_steps or int(_WORK / (N + _WORK_PER_SWAP))
+    limit = options.num_steps or _limit(form)
     stop.plan(limit)
     firmness = _firmness(form, rng.spawn(1)[0], stop)
     pulled = Reference.around(form.best, _pulls(firmness))
@@ -121,12 +134,13 @@ def sample(
     running = members
     with pool(len(members)) as threads:
         for sweeps in _ADAPTING:
-            list(threads.map(lambda m, sweeps=sweeps: m.ensemble.adapt(sweeps, stop), running))
-        list(threads.map(lambda m: m.ensemble.run(_WARM_UP, stop), running))
+            num = _sweeps(sweeps, N)
+            list(threads.map(lambda m, num=num: m.ensemble.adapt(num, stop), running))
+        list(threads.map(lambda m: m.ensemble.run(_sweeps(_WARM_UP, N), stop), running))
         looks = 0
         while not stop.asked:
             looks += 1
-            list(threads.map(lambda m: m.extend(_NUM_BATCHES, stop), running))
+            list(threads.map(lambda m: m.extend(stop), running))
             if stop.asked or stop.done >= limit:
                 break
             evidence = [member.evidence() for member in members]
@@ -143,34 +157,47 @@ def sample(
     return _combined(form, members, modes, options.num_draws, stop)
 
 
+def _limit(form: Form) -> int:
+    """Return the number of swaps of all chains by default."""
+    more = max(1.0, len(form.best) / _WORK_ROWS)
+    return int(more * _WORK / (form.work + _WORK_PER_SWAP))
+
+
+def _sweeps(usual: int, num_rows: int) -> int:
+    """Return a number of sweeps, fewer than usual if there are many rows."""
+    return max(_FEWEST_SWEEPS, round(usual * min(1.0, _FEW_ROWS / num_rows)))
+
+
 class Member:
     """An ensemble and the batches of its sweeps."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self.ensemble = ensemble
         N = len(ensemble.reference.centre)
-        self._size = _BATCH
-        self.counts = np.zeros((0, N, N))
+        self._size = _sweeps(_BATCH, N)
+        self._num_batches, self._most_batches = _BATCHES if N <= _LARGE else _FEW_BATCHES
+        # Whole numbers below 2^24.
+        self.counts = np.zeros((0, N, N), np.float32)
         self._totals = np.zeros(0)
         self._traces: list[np.ndarray] = []
         self._possible: list[np.ndarray] = []
         self.draws: list[np.ndarray] = []
 
-    def extend(self, num_batches: int, stop: Stop) -> None:
+    def extend(self, stop: Stop) -> None:
         """Run more batches; two become one where there are many."""
-        if len(self.counts) + num_batches > _MOST_BATCHES:
+        if len(self.counts) + self._num_batches > self._most_batches:
             pairs = len(self.counts) // 2
             self.counts = self.counts[: 2 * pairs].reshape(pairs, 2, *self.counts.shape[1:]).sum(1)
             self._totals = self._totals[: 2 * pairs].reshape(pairs, 2).sum(1)
             self._size *= 2
-        for _ in range(num_batches):
+        for _ in range(self._num_batches):
             found = self.ensemble.run(self._size, stop)
             if found is None:
                 return
             self._add(found)
 
     def _add(self, found: Sweeps) -> None:
-        self.counts = np.concatenate([self.counts, found.counts[None]])
+        self.counts = np.concatenate([self.counts, found.counts[None].astype(np.float32)])
         self._totals = np.append(self._totals, found.counts[0].sum())
         self._traces.append(found.trace)
         self._possible.append(found.possible)
@@ -180,14 +207,17 @@ class Member:
     @property
     def mean(self) -> np.ndarray:
         """The (N, N) frequencies of the pairs."""
-        return self.counts.sum(axis=0) / max(1.0, self._totals.sum())
+        return self.counts.sum(axis=0, dtype=np.float64) / max(1.0, self._totals.sum())
 
     @property
     def variance(self) -> np.ndarray:
         """The (N, N) squared standard errors of the frequencies, from batches."""
         total, num = max(1.0, self._totals.sum()), len(self.counts)
-        residuals = self.counts - self._totals[:, None, None] * self.mean
-        return (residuals**2).sum(axis=0) / total**2 * num / max(1, num - 1)
+        mean = self.mean
+        squares = np.zeros_like(mean)
+        for counts, length in zip(self.counts, self._totals, strict=True):
+            squares += (counts - length * mean) ** 2
+        return squares / total**2 * num / max(1, num - 1)
 
     def evidence(self) -> Evidence:
         """Return the log evidence, infinitely uncertain before the first batches."""
@@ -199,7 +229,7 @@ class Member:
             np.concatenate(self._traces),
             np.concatenate(self._possible),
             ensemble.reference.log_total,
-            _NUM_BATCHES,
+            _EVIDENCE_PARTS,
         )
 
 
@@ -216,7 +246,7 @@ def _firmness(form: Form, rng: np.random.Generator, stop: Stop) -> np.ndarray:
 
 def _pulls(firmness: np.ndarray) -> np.ndarray:
     """Return the pulls (N,) whose reference holds rows about as firmly."""
-    held = np.minimum(firmness, _FIRMEST)
+    held = np.minimum(firmness, max(_FIRMEST, 1.0 - _LOOSE / len(firmness)))
     others = max(1.0, float((1.0 - held).sum()))
     with np.errstate(divide="ignore"):
         return np.maximum(np.log(held / (1.0 - held) * others), 0.0)
@@ -261,6 +291,14 @@ def _apart(member: Member, others: list[Member]) -> np.ndarray:
     return 0.5 * np.maximum(np.abs(member.mean - mean) - noise, 0.0).sum(axis=1)
 
 
+def _near(draws: np.ndarray, modes: np.ndarray) -> float:
+    """Return the mean share of rows in which draws (num, N) are as in the mode next to each."""
+    shared = np.zeros(len(draws))
+    for mode in modes:
+        shared = np.maximum(shared, (draws == mode).mean(axis=1))
+    return float(shared.mean())
+
+
 def _combined(
     form: Form, members: list[Member], modes: np.ndarray, num_draws: int, stop: Stop
 ) -> Sampled:
@@ -276,7 +314,18 @@ def _combined(
         unknown = Evidence(np.nan, np.inf)
         ones = np.ones(N)
         return Sampled(
-            marginals, modes, best, unknown, ones, ones, 1.0, 0, jumps, stop.done, finished=False
+            marginals,
+            modes,
+            best,
+            unknown,
+            ones,
+            ones,
+            1.0,
+            0,
+            1.0,
+            jumps,
+            stop.done,
+            finished=False,
         )
     counting = _counting(members, evidence)
     values = {id(member): found for member, found in zip(members, evidence, strict=True)}
@@ -306,6 +355,7 @@ def _combined(
         np.max(apart, axis=0),
         missed,
         len(counting),
+        _near(draws[chosen], modes),
         jumps,
         stop.done,
         not stop.asked,

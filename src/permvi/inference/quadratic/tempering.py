@@ -166,9 +166,11 @@ class Ensemble:
 
         form, law, K = self.form, self.reference, len(self.betas)
         n = len(law.centre)
-        P = np.empty((K, n, n))
-        for perm, table in zip(self._perms, P, strict=True):
-            kernels.place(form.B, perm, table)
+        size = 0 if form.lists.begins.size else n
+        P = np.empty((K, size, size))
+        if size:
+            for perm, table in zip(self._perms, P, strict=True):
+                kernels.place(form.B, perm, table)
         values, pulled = form.values(self._perms), self._pulled(self._perms)
         trace, kept = np.zeros((num_sweeps, K)), np.zeros((num_sweeps, n), np.int64)
         counts, rejected = np.zeros((n, n)), np.zeros(K - 1)
@@ -176,7 +178,7 @@ class Ensemble:
             part = slice(begin, min(begin + _SWEEPS_AT_ONCE, num_sweeps))
             rates = np.zeros(K - 1)
             self.best_value, jumps = kernels.sweep(
-                form.A, form.B, form.C, form.symmetric, form.allowed,
+                form.A, form.B, form.C, form.symmetric, form.allowed, form.turned, *form.lists,
                 law.log_sums, law.log_sizes, law.log_odds, law.centre, law.pulls,
                 self._modes, self._inverses, self.betas, self._slots, self._perms, P, values,
                 pulled, self._parity, form.num_steps, _LOOKS, trace[part], kept[part], counts,

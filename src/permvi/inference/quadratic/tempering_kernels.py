@@ -1,9 +1,9 @@
 r"""Compiled sweeps of parallel tempering on quadratic problems; importing them imports numba.
 
-A replica is a permutation with ``P[i, k] = B[perm[i], perm[k]]``, its value f and its pull
-:math:`g = \sum_i \lambda_i 1[\pi(i) = r_i]`. Level k of the ladder has the log density
-:math:`g + \beta_k (f - g)`, so that the first is the reference and the last the posterior.
-Replicas change level by exchanging places in ``slots``.
+A replica is a permutation, its value f and its pull :math:`g = \sum_i \lambda_i 1[\pi(i) = r_i]`;
+and ``P[i, k] = B[perm[i], perm[k]]``, unless the edges of A are listed. Level k of the ladder has
+the log density :math:`g + \beta_k (f - g)`, so that the first is the reference and the last the
+posterior. Replicas change level by exchanging places in ``slots``.
 """
 
 import numpy as np
@@ -38,6 +38,59 @@ def swap_gain(
                 total += (A[k, i] - A[k, j]) * (P[k, j] - P[k, i])
     total += (A[i, i] - A[j, j]) * (P[j, j] - P[i, i]) + (A[i, j] - A[j, i]) * (P[j, i] - P[i, j])
     a, b = perm[i], perm[j]
+    return total + C[i, b] + C[j, a] - C[i, a] - C[j, b]
+
+
+@compiled(fastmath=REORDERED_SUMS)
+def _gain_of_edges(
+    begins: np.ndarray,
+    others: np.ndarray,
+    weights: np.ndarray,
+    B: np.ndarray,
+    perm: np.ndarray,
+    i: int,
+    j: int,
+) -> float:
+    """Return the gain of the listed edges of rows i and j, without those among the two."""
+    total = 0.0
+    a, b = B[perm[i]], B[perm[j]]
+    for e in range(begins[i], begins[i + 1]):
+        k = others[e]
+        if k != i and k != j:
+            total += weights[e] * (b[perm[k]] - a[perm[k]])
+    for e in range(begins[j], begins[j + 1]):
+        k = others[e]
+        if k != i and k != j:
+            total += weights[e] * (a[perm[k]] - b[perm[k]])
+    return total
+
+
+@compiled()
+def listed_gain(
+    A: np.ndarray,
+    B: np.ndarray,
+    turned: np.ndarray,
+    C: np.ndarray,
+    begins: np.ndarray,
+    others: np.ndarray,
+    weights: np.ndarray,
+    perm: np.ndarray,
+    symmetric: bool,  # noqa: FBT001 (numba)
+    i: int,
+    j: int,
+) -> float:
+    """Return the gain of swapping rows i and j, in the time of their edges in A.
+
+    ``begins`` (2, n+1), ``others`` and ``weights`` (2, edges) list the edges from each row, and
+    those to it. ``turned`` is the transpose of B.
+    """
+    total = _gain_of_edges(begins[0], others[0], weights[0], B, perm, i, j)
+    if symmetric:
+        total *= 2.0
+    else:
+        total += _gain_of_edges(begins[1], others[1], weights[1], turned, perm, i, j)
+    a, b = perm[i], perm[j]
+    total += (A[i, i] - A[j, j]) * (B[b, b] - B[a, a]) + (A[i, j] - A[j, i]) * (B[b, a] - B[a, b])
     return total + C[i, b] + C[j, a] - C[i, a] - C[j, b]
 
 
@@ -175,6 +228,10 @@ def sweep(
     C: np.ndarray,
     symmetric: bool,  # noqa: FBT001 (numba)
     allowed: np.ndarray,
+    turned: np.ndarray,
+    begins: np.ndarray,
+    others: np.ndarray,
+    weights: np.ndarray,
     log_sums: np.ndarray,
     log_sizes: np.ndarray,
     log_odds: np.ndarray,
@@ -211,6 +268,10 @@ def sweep(
         C: (n, n) weights of pairs.
         symmetric: Whether A and B are.
         allowed: (n, n) pairs without which a permutation does not count.
+        turned: (n, n) the transpose of B; see `listed_gain`, also for the three that follow.
+        begins: (2, n+1), or (2, 0) if A has no lists.
+        others: (2, edges).
+        weights: (2, edges).
         log_sums: See `draw_reference`, also for the three that follow.
         log_sizes: (n+1,).
         log_odds: (n,).
@@ -221,7 +282,7 @@ def sweep(
         betas: (K,) rising inverse temperatures.
         slots: (K,) the replica of each level; changed in place, like the four that follow.
         perms: (K, n) permutations.
-        P: (K, n, n).
+        P: (K, n, n), or (K, 0, 0) if A has lists.
         values: (K,) their f.
         pulled: (K,) their g.
         first_parity: Which pairs exchange first.
@@ -240,6 +301,7 @@ def sweep(
         The best value and the number of accepted jumps at the last level.
     """
     n, K, num_modes = centre.size, len(betas), len(modes)
+    listed = begins.shape[1] > 0
     out = np.empty(n, np.int64)
     jumps = 0
     for t in range(len(trace)):
@@ -248,7 +310,8 @@ def sweep(
             perm, table = perms[s], P[s]
             if beta == 0.0:
                 draw_reference(log_sums, log_sizes, log_odds, centre, perm, rng)
-                place(B, perm, table)
+                if not listed:
+                    place(B, perm, table)
                 values[s] = value_of(A, B, C, perm)
                 pulled[s] = _pull(perm, centre, pulls)
                 trace[t, level] = values[s] - pulled[s]
@@ -259,7 +322,12 @@ def sweep(
                 i, j = int(rng.random() * n), int(rng.random() * (n - 1))
                 if j >= i:
                     j += 1
-                gain = swap_gain(A, table, C, perm, symmetric, i, j)
+                if listed:
+                    gain = listed_gain(
+                        A, B, turned, C, begins, others, weights, perm, symmetric, i, j
+                    )
+                else:
+                    gain = swap_gain(A, table, C, perm, symmetric, i, j)
                 a, b = perm[i], perm[j]
                 pull = 0.0
                 if a == centre[i]:
@@ -273,10 +341,11 @@ def sweep(
                 change = pull + beta * (gain - pull)
                 if change >= 0.0 or rng.random() < np.exp(change):
                     perm[i], perm[j] = b, a
-                    for k in range(n):
-                        table[i, k], table[j, k] = table[j, k], table[i, k]
-                    for k in range(n):
-                        table[k, i], table[k, j] = table[k, j], table[k, i]
+                    if not listed:
+                        for k in range(n):
+                            table[i, k], table[j, k] = table[j, k], table[i, k]
+                        for k in range(n):
+                            table[k, i], table[k, j] = table[k, j], table[k, i]
                     f += gain
                     g += pull
                     if f > best_value and _is_allowed(allowed, perm):
@@ -291,7 +360,8 @@ def sweep(
                 change = pull - g + beta * (new - pull - f + g)
                 if change >= 0.0 or rng.random() < np.exp(change):
                     perm[:] = out
-                    place(B, perm, table)
+                    if not listed:
+                        place(B, perm, table)
                     f, g = new, pull
                     if level == K - 1:
                         jumps += 1
