@@ -64,7 +64,13 @@ def connected(workers: int, scheduler: str | None) -> Iterator[Any]:
         # Answers come straight from the workers, and not through the scheduler.
         module.Client(cluster, set_as_default=False, direct_to_workers=True) as client,
     ):
+        client.run(_silence)
         yield client
+
+
+def _silence() -> None:
+    """Keep a worker from complaining that its scheduler is gone, which happens when both end."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
 
 
 class Workers(NamedTuple):
