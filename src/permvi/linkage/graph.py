@@ -162,6 +162,8 @@ def build_graph(
         sides = [threads.submit(_ids, source, columns, side) for side in (0, 1)]
         # First, so that of several errors this one is raised.
         weights = read_weights()
+        # Splitting a single pair loads the compiled functions, which takes its time.
+        _grouped(["a"], ["b"], np.zeros(1, np.int32), np.ones(1, np.int32), np.zeros(1), None)
         left, right = (side.result() for side in sides)
     if threshold is not None:
         kept = own_probability(weights) >= threshold
@@ -280,6 +282,13 @@ def _check_sides(source: Source, left_ids: Any, right_ids: Any) -> None:
     if left_ids.type != right_ids.type:
         return
     pc = arrow().compute
+    kinds = arrow().types
+    if kinds.is_string(left_ids.type) or kinds.is_integer(left_ids.type):
+        # Ids with the name of their table in front are easily told apart.
+        low, high = (end.as_py() for end in pc.min_max(left_ids).values())
+        first, last = (end.as_py() for end in pc.min_max(right_ids).values())
+        if high < first or last < low:
+            return
     both = left_ids.filter(pc.is_in(left_ids, value_set=right_ids))
     if len(both):
         raise ValueError(

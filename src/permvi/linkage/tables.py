@@ -33,7 +33,7 @@ def write_pairs(folder: Path, source: Source, graph: Graph, found: Answer) -> No
     names = added_names(source.schema.names)
     place = row = 0
 
-    def write(number: int, table: Any, pairs: np.ndarray) -> None:
+    def write(number: int, table: Any, pairs: slice) -> None:
         groups = graph.labels[graph.tails[pairs]]
         columns = (
             own_probability(graph.own_weights[pairs]),
@@ -54,7 +54,7 @@ def write_pairs(folder: Path, source: Source, graph: Graph, found: Answer) -> No
                 kept = graph.kept[row : row + len(part)]
                 table = part.filter(pa.array(kept))
             row += len(part)
-            pairs = np.arange(place, place + len(table))
+            pairs = slice(place, place + len(table))
             place += len(table)
             waiting.append(threads.submit(write, number, table, pairs))
             # No more than two parts in memory beside the one that is read.
