@@ -133,8 +133,10 @@ def peak_of_tree(pid):
 def measured(arguments, out):
     """Run a command; return wall and CPU seconds and the peak of memory in GB.
 
-    Solving lasts from the first answer in the folder ``out`` to the first table.
+    Solving lasts from the first answer in the folder ``out`` to the first table. What was written
+    before is brought to the disk first, so that the command does not wait for it.
     """
+    os.sync()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
@@ -145,7 +147,8 @@ def measured(arguments, out):
         now = time.perf_counter()
         first = first or (now if answers(out) else None)
         last = last or (now if (out / ".work" / "final").is_dir() else None)
-        time.sleep(0.2)
+        # Seldom, since looking takes time on a core that the command uses.
+        time.sleep(0.5)
     if process.returncode:
         raise SystemExit(f"{arguments} ended with status {process.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

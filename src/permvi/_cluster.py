@@ -1,10 +1,11 @@
 """Connections to Dask: a cluster elsewhere, or workers on this machine."""
 
 import contextlib
+import importlib.util
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 # A scheduler always serves HTTP; on its usual port it would collide with another one.
 _ANY_PORT = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
@@ -63,29 +64,53 @@ def connected(workers: int, scheduler: str | None) -> Iterator[Any]:
         # Answers come straight from the workers, and not through the scheduler.
         module.Client(cluster, set_as_default=False, direct_to_workers=True) as client,
     ):
+        client.run(_silence)
         yield client
 
 
+def _silence() -> None:
+    """Keep a worker from complaining that its scheduler is gone, which happens when both end."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+
+
+class Workers(NamedTuple):
+    """Who solves tasks.
+
+    Attributes:
+        wait: Waits until they are there, and returns their client; None if there is none.
+        release: Says that no more tasks will come, and returns at once.
+    """
+
+    wait: Callable[[], Any]
+    release: Callable[[], None]
+
+
 @contextlib.contextmanager
-def starting(workers: int, warm_up: Callable[[], None]) -> Iterator[Callable[[], Any]]:
+def starting(workers: int, warm_up: Callable[[], None]) -> Iterator[Workers]:
     """Start processes on this machine in the background, and call ``warm_up`` in each of them.
 
-    Yields:
-        A function that waits for them and returns their client.
+    They end in the background, too, once they are released, and at the latest with the context.
     """
-    context = connected(workers, None)
+    context = contextlib.ExitStack()
 
     def start() -> Any:
-        client = context.__enter__()
+        client = context.enter_context(connected(workers, None))
         client.run(warm_up)
         return client
 
-    # Outside the thread, so that a missing package is an error at once.
-    distributed()
     with ThreadPoolExecutor(1) as thread:
+        # A missing package is an error at once, but importing it takes its time.
+        if importlib.util.find_spec("distributed") is None:
+            distributed()
         started = thread.submit(start)
+        ended = []
+
+        def release() -> None:
+            ended.append(thread.submit(context.close))
+
         try:
-            yield started.result
+            yield Workers(started.result, release)
         finally:
-            if started.exception() is None:
-                context.__exit__(None, None, None)
+            release()
+            for end in ended:
+                end.result()

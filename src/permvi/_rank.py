@@ -51,7 +51,7 @@ class RankedItem(NamedTuple):
         item: Its name.
         rank: Its rank from 1, in the order of least expected distance between ranks.
         probability: The probability of this rank.
-        low: The best rank of its credible interval, the shortest that reaches the level.
+        low: The best rank of its credible interval, that of a probability nearest to the level.
         high: The worst rank of the interval.
         mean: Its mean rank.
         p_first: The probability that it is the best of all.
@@ -150,7 +150,8 @@ class Ranking:
     def kemeny_in_words(self) -> str:
         """Whether the Kemeny order is optimal, and how it relates to the order shown."""
         best = self.kemeny
-        pairs = f"contradicts {best.contradicted:,.10g} pairs"
+        noun = "pair" if best.contradicted == 1 else "pairs"
+        pairs = f"contradicts {best.contradicted:,.10g} {noun}"
         if best.proven:
             how = "proven optimal"
             if best.num_optimal is not None:
@@ -335,17 +336,20 @@ def compare(rankings: Rankings, seed: int = 0, progress: Progress = silent) -> l
 
 
 def interval(law: np.ndarray, level: float) -> tuple[int, int]:
-    """The first and the last rank, from 0, of the shortest interval that reaches a probability.
+    """The first and the last rank, from 0, of the interval whose probability is nearest to a level.
 
-    Among several of the same length it is the most probable one.
+    Intervals are the most probable ones of each length; of two that are as near, the shorter one.
+    Ranks are whole numbers, so that intervals that all reach the level hold the true ranks more
+    often than they say.
     """
     cumulative = np.concatenate([[0.0], np.cumsum(law)])
+    nearest, found = np.inf, (0, len(law) - 1)
     for length in range(1, len(law) + 1):
         masses = cumulative[length:] - cumulative[:-length]
         best = int(np.argmax(masses))
-        if masses[best] >= level - 1e-9:
-            return best, best + length - 1
-    return 0, len(law) - 1
+        if abs(masses[best] - level) < nearest - 1e-9:
+            nearest, found = abs(masses[best] - level), (best, best + length - 1)
+    return found
 
 
 def _as_rankings(value: Any) -> Rankings:

@@ -84,10 +84,12 @@ def assert_agrees(found, rankings, items, below=False):
         assert row["p_top3"] == pytest.approx(of_rank[:3].sum(), abs=1e-6)
         assert row["mean"] == pytest.approx(of_rank @ np.arange(1, len(items) + 1), abs=1e-6)
         low, high = row["low"] - 1, row["high"] - 1
-        assert of_rank[low : high + 1].sum() > 0.95 - 1e-6
-        # No shorter interval reaches the level.
-        shorter = [of_rank[k : k + high - low].sum() for k in range(len(items) - (high - low) + 1)]
-        assert max(shorter) < 0.95
+        off = abs(of_rank[low : high + 1].sum() - 0.95)
+        # No most probable interval of another length is nearer to the level.
+        for size in range(1, len(items) + 1):
+            masses = [of_rank[k : k + size].sum() for k in range(len(items) - size + 1)]
+            assert off < abs(max(masses) - 0.95) + 1e-6
+            assert high - low + 1 != size or off == pytest.approx(abs(max(masses) - 0.95), abs=1e-6)
         if k + 1 < len(order):
             pair = row["item"], order[k + 1]
             p = sum(p for o, p in exact.items() if o.index(pair[0]) < o.index(pair[1]))

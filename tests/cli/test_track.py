@@ -84,6 +84,11 @@ def test_the_command_gives_the_numbers_of_the_function(tracked):
     assert found["parameters"]["missed"] == {"mean": 0.1, "sd": 0.0}
 
 
+def test_points_that_are_listed_twice_are_said(tracked):
+    _, notes = tracked("frame,x\n0,0\n0,5\n0,5\n1,0\n1,5\n", *GIVEN)
+    assert "1 point is where another of the same frame is" in notes
+
+
 def test_steps_over_frames_that_are_not_there_are_wider(tracked):
     near, far = "frame,x\n0,0\n1,3\n", "frame,x\n0,0\n9,3\n"
     options = ["--sd", 1, *RATES, "--volume", 50, "--memory", 0]

@@ -409,7 +409,10 @@ def test_rank_and_its_parts():
         pv.rank(votes, "malows")
 
 
-def test_intervals_are_the_shortest():
+def test_intervals_are_nearest_to_their_level():
+    # 0.93 is nearer than 1, and 0.89 is not.
+    assert interval(np.array([0.93, 0.07]), 0.95) == (0, 0)
+    assert interval(np.array([0.89, 0.11]), 0.95) == (0, 1)
     assert interval(np.array([0.0, 0.97, 0.03]), 0.95) == (1, 1)
     assert interval(np.array([0.5, 0.3, 0.15, 0.05]), 0.9) == (0, 2)
     assert interval(np.array([0.25, 0.25, 0.25, 0.25]), 1.0) == (0, 3)

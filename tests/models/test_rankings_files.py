@@ -84,6 +84,11 @@ def test_mistakes_between_arrows(read, line, words):
         read(f"A > B\n{line}\n", format="arrows")
 
 
+def test_names_of_preflib_keep_quotes_inside(read):
+    names = TODAY.format(kind="soc").replace("Bob", '"Bob"').replace("Cy", 'Cy: "the one"')
+    assert read(names + "1: 1,2,3\n", "votes.soc").items == (NAMES[0], "Bob", 'Cy: "the one"')
+
+
 def test_preflib_without_names_and_with_odd_totals(read):
     model = read("# NUMBER ALTERNATIVES: 3\n# NUMBER VOTERS: 7\n2: 1,3\n", "a.soi")
     assert model.items == ("1", "2", "3")

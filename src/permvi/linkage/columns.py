@@ -42,6 +42,7 @@ _SCORES = {
     "cost": "costs",
 }
 # Probabilities of 1 count as this, the largest number below 1.
+_NONE = np.empty(0, np.int64)
 _ALMOST_ONE = 1.0 - 2.0**-53
 # How far the weights and the probabilities of one file may be apart.
 _SAME = 0.02
@@ -159,7 +160,8 @@ def read_scores(source: Source, columns: Columns, temperature: float) -> tuple[n
     """
     notes: list[str] = []
     values = _numbers(source, columns.score, notes)
-    bad = np.flatnonzero(np.isnan(values))
+    # Their minimum is NaN if one of them is, and needs no second array.
+    bad = np.flatnonzero(np.isnan(values)) if np.isnan(values.min(initial=0.0)) else _NONE
     if len(bad):
         raise ValueError(
             f"{source.place(int(bad[0]))}: expected a number in column {columns.score!r}, got NaN "
@@ -169,9 +171,9 @@ def read_scores(source: Source, columns: Columns, temperature: float) -> tuple[n
     if columns.kind == "probabilities":
         weights = _of_probabilities(source, columns.score, values, notes)
     else:
-        factor = {"log2-odds": np.log(2.0), "costs": -1.0}.get(columns.kind, 1.0)
-        weights = factor * values
-    endless = np.flatnonzero(weights == np.inf)
+        weights = values
+        weights *= {"log2-odds": np.log(2.0), "costs": -1.0}.get(columns.kind, 1.0)
+    endless = np.flatnonzero(weights == np.inf) if weights.max(initial=0.0) == np.inf else _NONE
     if len(endless):
         raise ValueError(
             f"{source.place(int(endless[0]))}: expected a finite number in column "
@@ -179,7 +181,8 @@ def read_scores(source: Source, columns: Columns, temperature: float) -> tuple[n
         )
     if columns.score == "match_weight" and "match_probability" in source.schema.names:
         _compare(source, weights, _numbers(source, "match_probability", notes))
-    return weights / temperature, notes
+    weights /= temperature
+    return weights, notes
 
 
 def _numbers(source: Source, name: str, notes: list[str]) -> np.ndarray:
@@ -196,7 +199,8 @@ def _numbers(source: Source, name: str, notes: list[str]) -> np.ndarray:
     found = np.empty(len(column))
     start = 0
     for chunk in column.cast(pa.float64()).chunks:
-        found[start : start + len(chunk)] = chunk.fill_null(np.nan).to_numpy(zero_copy_only=False)
+        # Arrow writes NaN for nothing.
+        found[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
         start += len(chunk)
     return found
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -86,12 +86,13 @@ class Graph:
         return found.hexdigest()
 
     def tasks(self, rule: str, seed: int) -> Iterator[Task]:
-        """Yield tasks of about the same cost, each of them a run of groups.
+        """Yield tasks of about the same cost, each of them a run of groups; the costliest first.
 
-        They depend on the pairs alone, and not on who solves them.
+        They depend on the pairs alone, and not on who solves them. A costly one at the end would
+        leave all but one of those who solve them without work.
         """
-        ends = self._task_ends(rule)
-        for number in range(len(ends) - 1):
+        ends, costs = self._task_ends(rule)
+        for number in np.argsort(-costs, kind="stable").tolist():
             yield self.task(np.arange(ends[number], ends[number + 1]), rule, seed, number)
 
     def task(self, groups: np.ndarray, rule: str, seed: int, number: int = 0) -> Task:
@@ -115,8 +116,8 @@ class Graph:
             seed,
         )
 
-    def _task_ends(self, rule: str) -> np.ndarray:
-        """Return where the tasks begin in the list of groups, and the number of groups."""
+    def _task_ends(self, rule: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the T tasks begin in the list of groups and its end, (T+1,); costs, (T,)."""
         counts = np.diff(self.edge_ends).astype(np.float64)
         cost = counts.copy()
         if rule in ("one-to-one", DEDUPE):
@@ -127,13 +128,14 @@ class Graph:
         total = np.cumsum(cost)
         share = min(max(float(total[-1]) / _NUM_TASKS, _LEAST_COST), _MOST_COST)
         numbers = np.floor((total - 0.5 * cost) / share).astype(np.int64)
-        return np.append(np.flatnonzero(np.diff(numbers, prepend=-1)), len(cost))
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        return np.append(starts, len(cost)), np.add.reduceat(cost, starts)
 
 
 def build_graph(
     source: Source,
     columns: Columns,
-    weights: np.ndarray,
+    read_weights: Callable[[], np.ndarray],
     *,
     rule: str,
     threshold: float | None = None,
@@ -144,7 +146,7 @@ def build_graph(
     Args:
         source: The table.
         columns: Its columns.
-        weights: (rows,) natural log odds of its rows.
+        read_weights: Returns (rows,) natural log odds of its rows. Called while ids are read.
         rule: One of `solve.RULES`.
         threshold: Rows whose own probability is below this are left out.
         separate_ids: Whether equal ids on both sides are different records.
@@ -155,6 +157,14 @@ def build_graph(
     """
     notes: list[str] = []
     kept = None
+    # Arrow works without the interpreter's lock, so both sides are read at once.
+    with _threads.pool(2) as threads:
+        sides = [threads.submit(_ids, source, columns, side) for side in (0, 1)]
+        # First, so that of several errors this one is raised.
+        weights = read_weights()
+        # Splitting a single pair loads the compiled functions, which takes its time.
+        _grouped(["a"], ["b"], np.zeros(1, np.int32), np.ones(1, np.int32), np.zeros(1), None)
+        left, right = (side.result() for side in sides)
     if threshold is not None:
         kept = own_probability(weights) >= threshold
         left_out = len(kept) - np.count_nonzero(kept)
@@ -163,11 +173,9 @@ def build_graph(
     if not len(weights):
         above = "" if kept is None else " above the threshold"
         raise ValueError(f"{source.name}: expected at least one pair{above}, got none.")
+    if kept is not None:
+        left, right = (ids.filter(arrow().array(kept)) for ids in (left, right))
     one_table = rule == DEDUPE
-    # Arrow works without the interpreter's lock, so both sides are read at once.
-    with _threads.pool(2) as threads:
-        sides = threads.map(lambda side: _ids(source, columns, side, kept), (0, 1))
-        left, right = tuple(sides)
     left, right, joined = _with_datasets(source, columns, left, right, kept)
     if joined:
         notes.append(joined)
@@ -193,8 +201,8 @@ def build_graph(
         return grouped.result(), notes
 
 
-def _ids(source: Source, columns: Columns, side: int, kept: np.ndarray | None) -> Any:
-    """Return the ids of one side, one for each pair; raise if one is missing."""
+def _ids(source: Source, columns: Columns, side: int) -> Any:
+    """Return the ids of one side, one for each row; raise if one is missing."""
     name = (columns.left, columns.right)[side]
     found = source.column(name)
     missing = found.null_count
@@ -207,7 +215,7 @@ def _ids(source: Source, columns: Columns, side: int, kept: np.ndarray | None) -
             f"{source.place(int(np.flatnonzero(flags)[0]))}: expected an id in column {name!r}, "
             f"got nothing ({missing} in all)."
         )
-    return found if kept is None else found.filter(arrow().array(kept))
+    return found
 
 
 def _with_datasets(
@@ -274,6 +282,13 @@ def _check_sides(source: Source, left_ids: Any, right_ids: Any) -> None:
     if left_ids.type != right_ids.type:
         return
     pc = arrow().compute
+    kinds = arrow().types
+    if kinds.is_string(left_ids.type) or kinds.is_integer(left_ids.type):
+        # Ids with the name of their table in front are easily told apart.
+        low, high = (end.as_py() for end in pc.min_max(left_ids).values())
+        first, last = (end.as_py() for end in pc.min_max(right_ids).values())
+        if high < first or last < low:
+            return
     both = left_ids.filter(pc.is_in(left_ids, value_set=right_ids))
     if len(both):
         raise ValueError(

@@ -64,3 +64,41 @@ def sort_by_group(
         order[place[c]] = e
         place[c] += 1
     return order, ends
+
+
+@compiled()
+def histogram(values: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (T,) how many values lie in [edges[t], edges[t+1]), and their sums.
+
+    The edges (T,) are evenly spaced from 0 to 1, and values are not below the first; the last bin
+    has no upper end.
+    """
+    last = len(edges) - 1
+    counts, sums = np.zeros(last + 1, np.int64), np.zeros(last + 1)
+    for value in values:
+        # Rounding may miss by one.
+        t = min(int(value * last), last)
+        if t < last and edges[t + 1] <= value:
+            t += 1
+        elif edges[t] > value:
+            t -= 1
+        counts[t] += 1
+        sums[t] += value
+    return counts, sums
+
+
+@compiled()
+def sum_by_group(
+    tails: np.ndarray, labels: np.ndarray, p: np.ndarray, best: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (count,) sums over pairs, by the label of their tail.
+
+    Of the probabilities ``p`` (E,), and of those that the decision ``best`` (E,) is wrong: 1 - p
+    for a pair that is linked, p for one that is not.
+    """
+    expected, wrong = np.zeros(count), np.zeros(count)
+    for e in range(len(tails)):
+        c = labels[tails[e]]
+        expected[c] += p[e]
+        wrong[c] += 1.0 - p[e] if best[e] else p[e]
+    return expected, wrong

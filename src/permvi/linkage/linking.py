@@ -19,7 +19,7 @@ from permvi.linkage.columns import Columns, find_columns, read_scores
 from permvi.linkage.graph import Graph, build_graph
 from permvi.linkage.solve import RULES, Answer
 from permvi.linkage.sources import Source, arrow, open_source
-from permvi.linkage.summary import summarise
+from permvi.linkage.summary import by_group, summarise
 
 _MAY_STAY_UNMATCHED = (
     "records may stay unmatched, so that a pair without competitors keeps its own probability"
@@ -175,17 +175,24 @@ def _match(
         source = open_source(pairs, spool, where["client"])
         columns = find_columns(source, *columns_given)
         source.settle_types((columns.left, columns.right))
-        weights, notes = read_scores(source, columns, temperature)
-        with run.client_of(**where) as client:
+        notes: list[str] = []
+
+        def weights() -> np.ndarray:
+            found, said = read_scores(source, columns, temperature)
+            notes.extend(said)
+            found -= unmatched
+            return found
+
+        # Workers start while the pairs are read, and end while the tables are written.
+        with run.client_of(**where) as workers:
             graph, more = build_graph(
                 source,
                 columns,
-                weights - unmatched,
+                weights,
                 rule=rule,
                 threshold=threshold,
                 separate_ids=separate_ids,
             )
-            del weights
             fitted = None
             if calibrate is not None:
                 progress("calibrating", 0, 1)
@@ -194,15 +201,16 @@ def _match(
             fingerprint = graph.fingerprint(*settings)
             run.check_same_run(place, fingerprint)
             found = run.solve_all(
-                graph, rule, seed, work=place.work, progress=progress, client=client()
+                graph, rule, seed, work=place.work, progress=progress, client=workers.wait()
             )
-        progress("writing", 0, 1)
-        assumptions = (*columns.notes, *notes, *more, _MAY_STAY_UNMATCHED)
-        with run.publishing(place) as folder:
-            summary = _write(folder, source, columns, graph, rule, found, fitted)
-            summary |= {"assumptions": list(assumptions)}
-            write_json(folder / "run.json", {"fingerprint": fingerprint})
-            write_json(folder / "summary.json", summary)
+            workers.release()
+            progress("writing", 0, 1)
+            assumptions = (*columns.notes, *notes, *more, _MAY_STAY_UNMATCHED)
+            with run.publishing(place) as folder:
+                summary = _write(folder, source, columns, graph, rule, found, fitted)
+                summary |= {"assumptions": list(assumptions)}
+                write_json(folder / "run.json", {"fingerprint": fingerprint})
+                write_json(folder / "summary.json", summary)
     return Linkage(out, summary, assumptions, fitted)
 
 
@@ -222,7 +230,7 @@ def _write(
         # Records first, which take longest; pairs have threads of their own.
         jobs = [
             threads.submit(tables.write_records, folder, columns, graph, rule, found),
-            threads.submit(tables.write_components, folder / "components", graph, found),
+            threads.submit(_write_groups, folder, graph, found),
         ]
         uncertain = 0.0 if fitted is None else fitted.relative_sd
         summing = threads.submit(summarise, graph, rule, found, uncertain)
@@ -231,7 +239,13 @@ def _write(
             job.result()
         summary, thresholds = summing.result()
     tables.write_thresholds(folder / "thresholds.csv", thresholds)
-    tables.write_reviews(folder / "review.csv", list(tables.reviews(graph, found)))
     if fitted is not None:
         summary |= {"calibration": fitted.as_dict(found.p, graph)}
     return summary
+
+
+def _write_groups(folder: Path, graph: Graph, found: Answer) -> None:
+    """Write the table of components, and those worth a look."""
+    sums = by_group(graph, found)
+    tables.write_components(folder / "components", graph, found, sums)
+    tables.write_reviews(folder / "review.csv", graph, found, sums.wrong)

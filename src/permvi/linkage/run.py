@@ -159,17 +159,18 @@ def solve_all(
 
 
 @contextlib.contextmanager
-def client_of(workers: int | None, scheduler: str | None, client: Any) -> Iterator[Any]:
+def client_of(
+    workers: int | None, scheduler: str | None, client: Any
+) -> Iterator[_cluster.Workers]:
     """Open the client that `match_pairs` is asked for, if any.
 
-    Yields:
-        A function that returns it. New workers start while the caller does something else.
+    New workers start while the caller does something else.
     """
     if client is not None or (workers is None and scheduler is None):
-        yield lambda: client
+        yield _cluster.Workers(lambda: client, lambda: None)
     elif scheduler is not None:
         with _cluster.connected(1, scheduler) as connected:
-            yield lambda: connected
+            yield _cluster.Workers(lambda: connected, lambda: None)
     else:
         with _cluster.starting(workers or 1, _warm_up) as started:
             yield started

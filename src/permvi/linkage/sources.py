@@ -10,6 +10,8 @@ from permvi._files import write_bytes
 
 # Rows in a part of a table, on disk and in memory.
 PART_ROWS = 2**19
+# Values of a column that tell whether it repeats itself.
+_LOOK = 2**12
 _CSV_ENDS = (".csv", ".tsv", ".txt", ".csv.gz", ".csv.zst", ".tsv.gz", ".tsv.zst", ".csv.zstd")
 _PARQUET_ENDS = (".parquet", ".pq")
 _ARROW_ENDS = (".arrow", ".feather", ".ipc", ".arrows")
@@ -332,10 +334,19 @@ def write_table(path: Path, table: Any) -> Path:
     """Write an Arrow table as a Parquet file, whole or not at all."""
     pa = arrow()
     sink = pa.BufferOutputStream()
-    # Probabilities hardly repeat: a dictionary of them would be built in vain.
-    repeating = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+    # Probabilities and ids hardly repeat: a dictionary of them would be built in vain.
+    repeating = [name for name in table.schema.names if _repeats(table[name])]
     pa.parquet.write_table(table, sink, compression="lz4", use_dictionary=repeating)
     return write_bytes(path, memoryview(sink.getvalue()))
+
+
+def _repeats(column: Any) -> bool:
+    """Return whether a column is likely to have many equal values, by its first ones."""
+    kinds = arrow().types
+    if kinds.is_floating(column.type) or kinds.is_nested(column.type):
+        return False
+    start = column.slice(0, _LOOK)
+    return len(start.unique()) <= len(start) // 2
 
 
 @contextlib.contextmanager

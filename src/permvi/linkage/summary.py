@@ -58,10 +58,10 @@ def expected_quality(p: np.ndarray) -> tuple[Thresholds, dict[str, float]]:
         return precision, np.nan_to_num(recall), np.nan_to_num(f1)
 
     thresholds = np.arange(_NUM_THRESHOLDS + 1) / _NUM_THRESHOLDS
-    bins = np.searchsorted(thresholds, p, side="right") - 1
-    counts, right = (
-        np.bincount(bins, values, len(thresholds))[::-1].cumsum()[::-1] for values in (None, p)
-    )
+    # Imported here because it loads numba.
+    from permvi.linkage.graph_kernels import histogram
+
+    counts, right = (sums[::-1].cumsum()[::-1] for sums in histogram(p, thresholds))
     # A pair raises F1 if its probability is above F1 / 2: link those, and repeat (Dinkelbach 1967).
     highest, f1 = -1.0, 0.0
     while f1 > highest:
@@ -85,9 +85,25 @@ def interval(expected: float, variance: float, most: int) -> list[int]:
     return [int(max(low, 0)), int(min(high, most))]
 
 
-def by_group(graph: Graph, values: np.ndarray) -> np.ndarray:
-    """Return (C,) sums of values (E,) of pairs over groups."""
-    return np.bincount(graph.labels[graph.tails], values, graph.num_groups)
+class GroupSums(NamedTuple):
+    """Sums over the pairs of each group.
+
+    Attributes:
+        expected: (C,) the expected number of matches.
+        wrong: (C,) the expected number of wrong decisions of the best linking.
+    """
+
+    expected: np.ndarray
+    wrong: np.ndarray
+
+
+def by_group(graph: Graph, found: Answer) -> GroupSums:
+    """Return what is expected of each group."""
+    # Imported here because it loads numba.
+    from permvi.linkage.graph_kernels import sum_by_group
+
+    arrays = graph.tails, graph.labels, found.p, found.best
+    return GroupSums(*sum_by_group(*arrays, graph.num_groups))
 
 
 def p_unmatched(graph: Graph, rule: str, p: np.ndarray) -> np.ndarray:
@@ -106,11 +122,6 @@ def p_unmatched(graph: Graph, rule: str, p: np.ndarray) -> np.ndarray:
         several[free_side] = True
         found = np.where(several, none, found)
     return np.clip(found, 0.0, 1.0)
-
-
-def expected_wrong(p: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Return (E,) probabilities that the decision of the best linking on each pair is wrong."""
-    return np.where(best, 1.0 - p, p)
 
 
 def glue(graph: Graph, group: int) -> list[dict[str, Any]]:
@@ -169,7 +180,7 @@ def summarise(
     links = np.count_nonzero(found.best)
     huge = np.argsort(-graph.sizes, kind="stable")[:_MOST_HUGE]
     huge = huge[graph.sizes[huge] > HUGE]
-    of_pair = found.verdict[graph.labels[graph.tails]]
+    worst = found.verdict[np.diff(graph.edge_ends) > 0].max(initial=0)
     return {
         "rule": rule,
         "pairs": graph.num_pairs,
@@ -180,7 +191,7 @@ def summarise(
         "verdicts": {
             name: int(np.count_nonzero(found.verdict == k)) for k, name in enumerate(VERDICTS)
         },
-        "verdict": VERDICTS[int(of_pair.max(initial=0))],
+        "verdict": VERDICTS[int(worst)],
         "expected_matches": expected,
         "expected_matches_interval": interval(
             expected,

@@ -14,7 +14,7 @@ from permvi.linkage.columns import Columns, own_probability
 from permvi.linkage.graph import Graph
 from permvi.linkage.solve import MANY_TO_ONE, ONE_TO_MANY, VERDICTS, Answer
 from permvi.linkage.sources import PART_ROWS, Source, arrow, write_table
-from permvi.linkage.summary import Thresholds, by_group, expected_wrong, p_unmatched
+from permvi.linkage.summary import GroupSums, Thresholds, p_unmatched
 
 # The most components to list for a clerical look, and the least expected number of wrong decisions.
 _MOST_REVIEWED = 1000
@@ -33,7 +33,7 @@ def write_pairs(folder: Path, source: Source, graph: Graph, found: Answer) -> No
     names = added_names(source.schema.names)
     place = row = 0
 
-    def write(number: int, table: Any, pairs: np.ndarray) -> None:
+    def write(number: int, table: Any, pairs: slice) -> None:
         groups = graph.labels[graph.tails[pairs]]
         columns = (
             own_probability(graph.own_weights[pairs]),
@@ -54,7 +54,7 @@ def write_pairs(folder: Path, source: Source, graph: Graph, found: Answer) -> No
                 kept = graph.kept[row : row + len(part)]
                 table = part.filter(pa.array(kept))
             row += len(part)
-            pairs = np.arange(place, place + len(table))
+            pairs = slice(place, place + len(table))
             place += len(table)
             waiting.append(threads.submit(write, number, table, pairs))
             # No more than two parts in memory beside the one that is read.
@@ -118,11 +118,9 @@ def _partners(graph: Graph, rule: str, found: Answer) -> tuple[np.ndarray, np.nd
     return partner, p_best
 
 
-def write_components(folder: Path, graph: Graph, found: Answer) -> None:
+def write_components(folder: Path, graph: Graph, found: Answer, sums: GroupSums) -> None:
     """Write a row for each component."""
     pa = arrow()
-    wrong = by_group(graph, expected_wrong(found.p, found.best))
-    expected = by_group(graph, found.p)
     counts = np.diff(graph.edge_ends)
     for number, start in enumerate(range(0, graph.num_groups, PART_ROWS)):
         part = slice(start, start + PART_ROWS)
@@ -131,9 +129,9 @@ def write_components(folder: Path, graph: Graph, found: Answer) -> None:
                 "component": np.arange(graph.num_groups, dtype=np.int32)[part],
                 "records": graph.sizes[part],
                 "pairs": counts[part],
-                "expected_matches": expected[part],
+                "expected_matches": sums.expected[part],
                 "sd_matches": np.sqrt(found.variance[part]),
-                "expected_wrong": wrong[part],
+                "expected_wrong": sums.wrong[part],
                 "log_evidence": found.log_evidence[part],
                 "exact": found.exact[part],
                 "expected_error": found.error[part],
@@ -153,13 +151,12 @@ def write_thresholds(path: Path, thresholds: Thresholds) -> Path:
     return write_text(path, "\n".join(lines) + "\n")
 
 
-def reviews(graph: Graph, found: Answer) -> Iterator[dict[str, Any]]:
+def reviews(graph: Graph, found: Answer, wrong: np.ndarray) -> Iterator[dict[str, Any]]:
     """Yield the components worth a clerical look, most informative first.
 
-    They are ordered by the expected number of wrong decisions of the best linking. The pair to ask
-    about first is the one whose answer says most: it has the largest entropy.
+    They are ordered by ``wrong`` (C,), the expected number of wrong decisions of the best linking.
+    The pair to ask about first is the one whose answer says most: it has the largest entropy.
     """
-    wrong = by_group(graph, expected_wrong(found.p, found.best))
     order = np.argsort(-wrong, kind="stable")[:_MOST_REVIEWED]
     for group in order[wrong[order] >= _LEAST_WRONG].tolist():
         pairs = graph.order[graph.edge_ends[group] : graph.edge_ends[group + 1]]
@@ -178,13 +175,13 @@ def reviews(graph: Graph, found: Answer) -> Iterator[dict[str, Any]]:
         }
 
 
-def write_reviews(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write_reviews(path: Path, graph: Graph, found: Answer, wrong: np.ndarray) -> Path:
     """Write the components worth a look as CSV."""
     text = io.StringIO()
     names = ("component", "records", "pairs", "expected_wrong", "ask_left", "ask_right", "p_pair",
              "p_link", "in_best_linking", "verdict")  # fmt: skip
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    for row in rows:
+    for row in reviews(graph, found, wrong):
         writer.writerow({k: f"{v:.6f}" if isinstance(v, float) else v for k, v in row.items()})
     return write_text(path, text.getvalue())

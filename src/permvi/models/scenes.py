@@ -166,6 +166,10 @@ def gather(
             "the column of earlier tracks names points of a frame twice, so it is not used"
         )
         own = [str(k) for k in counted]
+    repeated = len(frame) - len(np.unique(np.column_stack([frame, points[order]]), axis=0))
+    if repeated:
+        plural = "point is" if repeated == 1 else "points are"
+        notes.append(f"{repeated} {plural} where another of the same frame is, and counted again")
     scene = Scene(
         _arguments.finite("points", points[order]),
         frame,

@@ -88,8 +88,9 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
     notes += found.notes
     if kind != "comparisons":
         if any(sum(map(len, groups)) < len(found.items) for groups in listed):
-            below = "come after the listed ones" if unranked == "below" else "did not take part"
-            notes.append(f"items that a row does not list {below}")
+            absent = "did not take part (--others-below or unranked='below' puts them last)"
+            meant = "come after the listed ones" if unranked == "below" else absent
+            notes.append(f"items that a row does not list {meant}")
         if any(len(group) > 1 for groups in listed for group in groups):
             notes.append("tied items are in an unknown order")
     return Read(ballots, "; ".join(notes))

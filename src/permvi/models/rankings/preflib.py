@@ -70,7 +70,7 @@ def _read_today(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
         key, _, value = (part.strip() for part in text[1:].partition(":"))
         named = _NAME.match(key.upper())
         if named:
-            names[int(named[1])] = value.strip('"')
+            names[int(named[1])] = _unquoted(value)
         elif key.upper() == "DATA TYPE":
             kind = value.lower()
         elif key.upper() == "NUMBER ALTERNATIVES":
@@ -92,7 +92,7 @@ def _read_old(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
         number, separator, name = text.partition(",")
         if not separator:
             raise ValueError(f"{at(path, line)}: expected 'number,name', got {text!r:.60}.")
-        names[_whole(path, line, number, "the number of an item")] = name.strip().strip('"')
+        names[_whole(path, line, number, "the number of an item")] = _unquoted(name.strip())
     if len(rest) <= size:
         raise ValueError(f"{path}: expected totals and orders after {size} names, got no more.")
     line, totals = rest[size]
@@ -167,6 +167,12 @@ def _order(path: Path, line: int, text: str, place: dict[int, int]) -> list[tupl
         if group:
             groups.append(tuple(group))
     return groups
+
+
+def _unquoted(name: str) -> str:
+    """Return a name without quotes around all of it; those inside belong to it."""
+    quoted = len(name) > 1 and name[0] == name[-1] == '"' and '"' not in name[1:-1]
+    return name[1:-1] if quoted else name
 
 
 def _whole(path: Path, line: int, text: str, what: str) -> int:
