@@ -2,6 +2,7 @@
 
 Small blocks are solved by the subset programme, banded tables and rings by a frontier programme,
 two modes of a long cycle by a series, and the rest by six independent chains of swaps.
+`benchmarks.linear_truth_device` brings truths of the rest from an accelerator.
 """
 
 import hashlib
@@ -12,24 +13,16 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
-from benchmarks.linear_problems import EXACT_SIZE, Problem
+from benchmarks.linear_problems import EXACT_SIZE, Problem, limits, start
 from permvi._files import write_bytes
 from permvi.inference.exact import solve_exact
 
 CACHE = Path(__file__).parents[1] / "build" / "linear_truth"
-# The error (mean total variation of a row) and the CPU seconds allowed up to a number of items.
-LIMITS = {60: (0.005, 4.0), 150: (0.008, 5.0), 300: (0.015, 10.0), 10**9: (0.02, 60.0)}
 _SWAPS = 60_000_000
 _MAX_ROUNDS = 6
 _VERSION = 1
-
-
-def limits(n: int) -> tuple[float, float]:
-    """Return the allowed error and CPU seconds for n items."""
-    return next(limit for size, limit in LIMITS.items() if n <= size)
 
 
 class Truth(NamedTuple):
@@ -44,18 +37,14 @@ class Truth(NamedTuple):
 
     def usable(self) -> bool:
         """Return whether the truth is certain enough to judge an answer by."""
-        if self.source == "chains":
+        if self.source in ("chains", "worms"):
             return self.uncertainty <= limits(len(self.marginals))[0] / 3
         return self.uncertainty <= 0.002
 
 
 def truth(problem: Problem, cache: Path | None = None) -> Truth:
     """Return the true marginals; those of chains and frontiers are kept on disk."""
-    key = hashlib.sha256(repr((_VERSION, problem.oracle)).encode())
-    for part in problem[:4]:
-        key.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
-    cache = cache or CACHE
-    path = cache / f"{key.hexdigest()[:24]}.npz"
+    path = _place(problem, cache)
     if path.is_file():
         with np.load(io.BytesIO(path.read_bytes())) as kept:
             evidence = float(kept["log_evidence"])
@@ -64,12 +53,25 @@ def truth(problem: Problem, cache: Path | None = None) -> Truth:
                 str(kept["source"]), float(kept["uncertainty"]),
             )  # fmt: skip
     found = _compute(problem)
-    cache.mkdir(parents=True, exist_ok=True)
+    store(problem, found, cache)
+    return found
+
+
+def store(problem: Problem, found: Truth, cache: Path | None = None) -> None:
+    """Keep a truth on disk, where `truth` finds it."""
+    path = _place(problem, cache)
+    path.parent.mkdir(parents=True, exist_ok=True)
     evidence = np.nan if found.log_evidence is None else found.log_evidence
     file = io.BytesIO()
     np.savez_compressed(file, **{**found._asdict(), "log_evidence": evidence})
     write_bytes(path, file.getbuffer())
-    return found
+
+
+def _place(problem: Problem, cache: Path | None) -> Path:
+    key = hashlib.sha256(repr((_VERSION, problem.oracle)).encode())
+    for part in problem[:4]:
+        key.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
+    return (cache or CACHE) / f"{key.hexdigest()[:24]}.npz"
 
 
 def _compute(problem: Problem) -> Truth:
@@ -165,12 +167,12 @@ def chains(problem: Problem, swaps: int = _SWAPS, rounds: int = _MAX_ROUNDS) -> 
 
     Two start from the best matching and four from the best of scores with Gumbel noise.
     """
-    weights, unused = _grounded(problem)
+    weights, unused = problem.grounded()
     n, m = len(weights), len(unused) - 1
     proposal = _proposal(weights, unused)
     cumulated = np.cumsum(proposal, axis=1)
     cumulated /= cumulated[:, -1:]
-    starts = [_start(weights, unused, seed) for seed in (None, None, 1, 2, 3, 4)]
+    starts = [start(weights, unused, seed) for seed in (None, None, 1, 2, 3, 4)]
     held = []
     for perm in starts:
         holder = np.full(m + 1, -1)
@@ -193,17 +195,6 @@ def chains(problem: Problem, swaps: int = _SWAPS, rounds: int = _MAX_ROUNDS) -> 
     return Truth(mean[:, :m], mean[:, m], None, "chains", gap)
 
 
-def _grounded(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights with a last column for unmatched rows, and weights of unused columns."""
-    n, m = problem.scores.shape
-    rows, cols = problem.row_unmatched, problem.col_unmatched
-    if rows is None:
-        rows = -np.inf
-        cols = (0.0 if n < m else -np.inf) if cols is None else cols
-    weights = np.column_stack([problem.weights(), np.broadcast_to(rows, n)])
-    return weights, np.append(np.broadcast_to(0.0 if cols is None else cols, m), 0.0)
-
-
 def _proposal(weights: np.ndarray, unused: np.ndarray, steps: int = 200) -> np.ndarray:
     """Scale the weights to row and column sums of one; mix in a tenth of all allowed pairs."""
     u, v = np.zeros(len(weights)), np.zeros(len(unused))
@@ -215,19 +206,6 @@ def _proposal(weights: np.ndarray, unused: np.ndarray, steps: int = 200) -> np.n
     allowed = np.isfinite(weights)
     scaled /= scaled.sum(1, keepdims=True)
     return 0.9 * scaled + 0.1 * allowed / allowed.sum(1, keepdims=True)
-
-
-def _start(weights: np.ndarray, unused: np.ndarray, seed: int | None) -> np.ndarray:
-    """Return the best matching, of scores with Gumbel noise if there is a seed."""
-    n, m = len(weights), len(unused) - 1
-    gain = weights[:, :m] - np.where(np.isfinite(unused[:m]), unused[:m], 0.0)
-    alone = np.full((n, n), -np.inf)
-    np.fill_diagonal(alone, weights[:, m])
-    table = np.hstack([gain, alone])
-    if seed is not None:
-        table = table + np.random.default_rng(seed).gumbel(size=table.shape)
-    cost = np.where(np.isfinite(table), -table, 1e12)
-    return np.minimum(linear_sum_assignment(cost)[1], m)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from benchmarks import linear, linear_child, linear_truth
-from benchmarks.linear_problems import FAMILIES
+from benchmarks import linear, linear_child, linear_truth, linear_truth_device
+from benchmarks.linear_problems import FAMILIES, problem_of
+from benchmarks.linear_truth_device import visits
 from permvi._cli.csv_tables import read_table
 from permvi._cli.match_inputs import Files, Unpaired, model_of_pairs
 from permvi.inference.exact import solve_exact
@@ -61,6 +62,31 @@ def test_swap_chains_agree_with_the_exact_answer(family):
     # Halves of the chains differ by twice the error of their mean, about.
     assert error_of(true, exact) <= 2 * true.uncertainty
     assert true.uncertainty <= 0.01
+
+
+@pytest.mark.parametrize("family", ["plane-0.5", "gaussian-5", "banded-3", "partial-0.4"])
+def test_moving_holes_agree_with_the_exact_answer(family):
+    problem = FAMILIES[family](9, 5)
+    if family == "plane-0.5":
+        problem = problem._replace(scores=problem.scores[:7])
+    found, exact = visits(problem, 0.5, chains=256), solve_exact(**problem.arguments())
+    wanted = np.column_stack([exact.marginals, exact.p_unmatched_rows])
+    assert 0.5 * np.abs(found.marginals() - wanted).sum(1).mean() <= 2 * found.gap()
+    assert found.gap() <= 0.01
+
+
+def test_truths_of_an_accelerator_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(linear_truth, "CACHE", tmp_path)
+    task, problem = ("partial", 7, 8), problem_of("partial", 7, 8)
+    monkeypatch.setattr(linear_truth_device, "GROUPS", {"few": [task]})
+    monkeypatch.setattr(linear_truth_device, "_CHAINS", 64)
+    linear_truth_device.run(tmp_path, 60, ["few"])
+    (told,) = linear_truth_device.keep([tmp_path / "few.npz"])
+    true = linear_truth.truth(problem)
+    assert true.source == "worms"
+    assert told.startswith("partial:7:8")
+    assert told.endswith("usable")
+    assert error_of(true, solve_exact(**problem.arguments())) <= 0.005
 
 
 @pytest.mark.parametrize("family", ["partial", "banded-3", "space-0.3"])
