@@ -145,13 +145,14 @@ def compared(posterior: pv.Posterior, true: Truth) -> Row:
 def accuracy(given: argparse.Namespace) -> Iterator[Row]:
     """Measure each method on each family, size and seed in fresh processes.
 
-    A method that went beyond the limits is not run on larger problems of the family.
+    A method that went beyond the limits or refused a problem is not run on larger problems of the
+    family.
     """
     warm = set()
     beyond: dict[tuple[str, str], tuple[int, str]] = {
         (row["family"], row["method"]): (int(row["n"]), row["verdict"])
         for row in sorted(given.known, key=lambda row: -int(row["n"]))
-        if row["part"] == "accuracy" and row["verdict"].startswith("over")
+        if row["part"] == "accuracy" and _final(row["verdict"])
     }
     for n in given.sizes or SIZES:
         for family in given.families:
@@ -172,9 +173,14 @@ def accuracy(given: argparse.Namespace) -> Iterator[Row]:
                     if posterior is not None:
                         yield row | compared(posterior, true)
                         continue
-                    if usage.failure.startswith("over"):
+                    if _final(usage.failure):
                         beyond[family, method] = row["n"], usage.failure
                     yield row | {"verdict": usage.failure}
+
+
+def _final(verdict: str) -> bool:
+    """Return whether a method that failed like this fails on larger problems, too."""
+    return verdict.startswith(("over", "failed: ValueError"))
 
 
 def modes(given: argparse.Namespace) -> Iterator[Row]:
@@ -264,16 +270,17 @@ LARGE: dict[str, tuple[Callable[[Path, int, int], list[str]], int, float, float]
 def large(given: argparse.Namespace) -> Iterator[Row]:
     """Measure ``permvi match`` on large files; there is no truth to compare with."""
     for name, (write, n, seconds, memory) in LARGE.items():
-        with tempfile.TemporaryDirectory() as folder:
-            files = write(Path(folder), n, 0)
-            task = ["match", *files, "--csv", str(Path(folder, "fit.csv"))]
-            usage = run_apart(task, None, given.limit, given.memory)
-        said = re.search(r"verdict: (trust|check|do not trust)", usage.output)
-        yield _row("large", name, n, "auto", 0) | {
-            "verdict": usage.failure or (said[1] if said else "none printed"),
-            "cpu_s": usage.cpu, "wall_s": usage.wall, "peak_gib": usage.peak,
-            "limit_s": seconds, "limit_gib": memory,
-        }  # fmt: skip
+        for seed in given.seeds or [0]:
+            with tempfile.TemporaryDirectory() as folder:
+                files = write(Path(folder), n, seed)
+                task = ["match", *files, "--csv", str(Path(folder, "fit.csv"))]
+                usage = run_apart(task, None, given.limit, given.memory)
+            said = re.search(r"verdict: (trust|check|do not trust)", usage.output)
+            yield _row("large", name, n, "auto", seed) | {
+                "verdict": usage.failure or (said[1] if said else "none printed"),
+                "cpu_s": usage.cpu, "wall_s": usage.wall, "peak_gib": usage.peak,
+                "limit_s": seconds, "limit_gib": memory,
+            }  # fmt: skip
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
