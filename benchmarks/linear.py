@@ -324,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for rows.csv, summary.json and tables.md"
     )
-    parser.add_argument("--families", nargs="+", default=[""], help="beginnings of their names")
+    parser.add_argument("--families", nargs="+", default=[""], help="names, or how they begin")
     parser.add_argument("--sizes", nargs="+", type=int, help="numbers of items")
     parser.add_argument("--methods", nargs="+", help="names of methods; auto by default")
     parser.add_argument("--seeds", nargs="+", type=int, help="seeds of problems and fits")
@@ -335,7 +335,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{part}", action="store_true", help=PARTS[part].__doc__)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore", pv.FitWarning)
-    given.families = [name for name in FAMILIES if name.startswith(tuple(given.families))]
+    whole = set(given.families) & set(FAMILIES)
+    begun = tuple(name for name in given.families if name not in whole)
+    given.families = [name for name in FAMILIES if name in whole or name.startswith(begun)]
     given.out.mkdir(parents=True, exist_ok=True)
     path, rows = given.out / "rows.csv", {}
     if path.is_file():
