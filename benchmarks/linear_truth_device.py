@@ -1,8 +1,8 @@
 """True marginals of large linear matching problems, by thousands of chains on an accelerator.
 
 ``python -m benchmarks.linear_truth_device run --out FOLDER`` computes the truths of ``GROUPS``, one
-compressed file for each group, and needs NumPy, SciPy and JAX only. ``keep FILE ...`` puts them
-where `benchmarks.linear_truth.truth` finds them.
+compressed file for each group. It needs NumPy, SciPy and ``nvcc``; with ``--compiler c++`` chains
+run on the CPU. ``keep FILE ...`` puts truths where `benchmarks.linear_truth.truth` finds them.
 
 A chain moves a hole. In a complete matching a random row gives up its column. A row h without a
 column takes column j with probability ``q_hj = g_hj / sum_j g_hj``, where g are the weights
@@ -12,21 +12,20 @@ again when a row takes a free column, or stays unmatched where it may. With weig
 reverse balance, so complete matchings are visited in proportion to their weights. Marginals are
 shares of these visits.
 
-Half of the chains start from the best matching, half from the best of scores with three times
-the Gumbel noise that would make them draws. The mean total variation between the halves is the
-uncertainty.
+Half of the chains start from the best matching, half from the best of scores with Gumbel noise. The
+mean total variation between the halves is the uncertainty.
 """
 
 import argparse
+import ctypes
 import io
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.linear_problems import Problem, limits, problem_of, start
@@ -56,13 +55,13 @@ GROUPS: dict[str, tuple[Task, ...]] = {
     ),
 }  # fmt: skip
 # Seconds for a problem up to a number of items.
-_SECONDS = {60: 1.5, 150: 2.5, 300: 5.0, 10**9: 20.0}
+_SECONDS = {60: 1.0, 150: 1.5, 300: 3.0, 10**9: 10.0}
 _CHAINS = 65_536
-_BLOCK = 32
-_HEAT = 3.0
-_STARTS = 16
+_STARTS = 7
 # A problem ends early when the halves differ by less than this share of the error allowed.
-_ENOUGH = 0.05
+_ENOUGH = 0.03
+_SOURCE = Path(__file__).with_suffix(".cu")
+_FLAGS = {"nvcc": ["-arch=native", "-Xcompiler", "-fPIC"], "c++": ["-xc++", "-fPIC"]}
 
 
 class Visits(NamedTuple):
@@ -77,172 +76,94 @@ class Visits(NamedTuple):
         return both / both.sum(1, keepdims=True)
 
     def gap(self) -> float:
-        """Return the mean total variation of a row between the halves."""
-        shares = self.counts / np.maximum(self.counts.sum(2, keepdims=True), 1)
+        """Return the mean total variation of a row between the halves, 1 without any visit."""
+        sums = self.counts.sum(2, keepdims=True)
+        if not sums.all():
+            return 1.0
+        shares = self.counts / sums
         return float(0.5 * np.abs(shares[0] - shares[1]).sum(1).mean())
 
 
-class _State(NamedTuple):
-    column: jax.Array  # (chains * n,), m if unmatched
-    row: jax.Array  # (chains * (m + 1),), -1 if free; the last one is always free
-    since: jax.Array  # (chains * n,), the number of loops when the row took its column
-    head: jax.Array  # (chains,), the row without a column
-    complete: jax.Array  # (chains,)
-    loops: jax.Array  # (chains,)
-    counts: jax.Array  # (2 * n * (m + 1),)
+def compiled(compiler: str) -> ctypes.CDLL:
+    """Compile the loops with ``nvcc`` or ``c++`` and load them."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "chains.so")
+        options = ["-O3", "-std=c++14", "-shared", *_FLAGS[compiler]]
+        subprocess.run([compiler, *options, str(_SOURCE), "-o", str(library)], check=True)
+        loaded = ctypes.CDLL(str(library))
+    loaded.begin_chains.restype = ctypes.c_void_p
+    return loaded
 
 
-def visits(
-    problem: Problem, seconds: float, chains: int, steps: int = 4096, seed: int = 0
-) -> Visits:
+def visits(problem: Problem, loaded: ctypes.CDLL, seconds: float, chains: int) -> Visits:
     """Run chains for about so many seconds, of which the first quarter is not counted."""
     weights, unused = problem.grounded()
     n, m = len(weights), len(unused) - 1
-    ladder = jnp.asarray(_ladder(weights, unused))
-    state = _started(weights, unused, chains)
-    key, total = jax.random.key(seed), np.zeros((2, n, m + 1), np.int64)
-    rounds, counted = 0, False
-    state, _ = _run(state, ladder, key, 1, (n, m))  # compile
-    begin = time.monotonic()
-    while True:
-        state, found = _run(state, ladder, jax.random.fold_in(key, rounds), steps // _BLOCK, (n, m))
-        found = np.asarray(found).reshape(2, n, m + 1)
-        rounds, spent = rounds + 1, time.monotonic() - begin
-        if counted:
-            total += found
-        elif spent >= seconds / 4:
-            counted, loops = True, float(state.loops.mean())
-            continue
-        if counted and (spent >= seconds or _settled(total, n)):
-            break
-    return Visits(total, float(state.loops.mean()) - loops)
+    choices = np.ascontiguousarray(_choices(weights, unused))
+    keep, other = np.empty((n, m + 1), np.uint32), np.empty((n, m + 1), np.int32)
+    loaded.alias_tables(n, m + 1, _address(choices), _address(keep), _address(other))
+    starts = np.array([start(weights, unused, seed or None) for seed in range(_STARTS)], np.int32)
+    tables = _address(keep), _address(other), _address(starts)
+    state = loaded.begin_chains(n, m + 1, chains, *tables, _STARTS, ctypes.c_uint64(n))
+    if not state:
+        raise RuntimeError("the chains could not be started: no memory or no device.")
+    handle = ctypes.c_void_p(state)
+    counts, loops = np.zeros((2, n, m + 1), np.uint64), np.zeros(chains, np.int32)
+    begin, moves, before, counted = time.monotonic(), 20 * n, 0.0, False
+    try:
+        while True:
+            if loaded.advance_chains(handle, ctypes.c_int64(moves), int(counted)):
+                raise RuntimeError("the chains failed.")
+            spent = time.monotonic() - begin
+            if not counted and spent < seconds / 4:
+                continue
+            loaded.read_chains(handle, _address(counts), _address(loops))
+            found = Visits(counts.astype(np.int64), float(loops.mean()) - before)
+            if not counted:
+                counted, before = True, float(loops.mean())
+            elif spent >= seconds or (
+                spent >= seconds / 2 and found.gap() <= _ENOUGH * limits(n)[0]
+            ):
+                return found
+    finally:
+        loaded.end_chains(handle)
 
 
-def _settled(total: np.ndarray, n: int) -> bool:
-    return Visits(total, 0.0).gap() <= _ENOUGH * limits(n)[0]
+def _address(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
 
 
-def _ladder(weights: np.ndarray, unused: np.ndarray) -> np.ndarray:
-    """Return cumulated probabilities of the columns for each row, in units of 2**-32.
+def _choices(weights: np.ndarray, unused: np.ndarray) -> np.ndarray:
+    """Return (n, m + 1) weights by which a row without a column chooses one.
 
-    Their number is padded to a power of two. Where all columns are used, factors of columns
-    change nothing but the time it takes, and Sinkhorn's make all columns equally wanted.
+    Where all columns are used, factors of columns change nothing but the time it takes. Prices of
+    the best matching, then Sinkhorn's factors make all columns equally wanted.
     """
     gains = weights - np.where(np.isfinite(unused), unused, 0.0)
-    if not np.isfinite(unused[:-1]).any():
-        gains += np.asarray(_column_factors(jnp.asarray(gains, jnp.float32)))
-    shares = np.exp(gains - gains.max(1, keepdims=True))
-    cumulated = np.cumsum(shares, axis=1)
-    cumulated /= cumulated[:, -1:]
-    width = 1 << (gains.shape[1] - 1).bit_length()
-    ladder = np.full((len(gains), width), 2**32 - 1, np.uint32)
-    ladder[:, : gains.shape[1]] = np.minimum(np.floor(cumulated * 2.0**32), 2**32 - 1)
-    # A column that may not be taken has no width, wherever rounding ended.
-    last = np.isfinite(gains).cumsum(1).argmax(1)
-    ladder[np.arange(width) >= last[:, None]] = 2**32 - 1
-    return ladder
+    if np.isfinite(unused[:-1]).any():
+        return np.exp(gains - gains.max(1, keepdims=True))
+    table = gains[:, :-1]
+    n, best = len(table), start(weights, unused, None)
+    held = table[np.arange(n), best]
+    prices = np.zeros(n)
+    for _ in range(n):
+        # What row i would gain at column j must not exceed what it has.
+        raised = np.maximum(prices, (table + (prices[best] - held)[:, None]).max(0))
+        if (raised <= prices + 1e-9).all():
+            break
+        prices = raised
+    shares = np.exp(table - prices + (prices[best] - held)[:, None])
+    cols = np.ones(n)
+    for _ in range(300):
+        cols = 1.0 / (shares.T @ (1.0 / (shares @ cols)))
+    return np.column_stack([shares * cols, np.zeros(n)])
 
 
-@jax.jit
-def _column_factors(gains: jax.Array) -> jax.Array:
-    def sweep(_: Any, factors: jax.Array) -> jax.Array:
-        rows = jax.nn.logsumexp(gains + factors, axis=1, keepdims=True)
-        cols = jax.nn.logsumexp(gains - rows, axis=0)
-        return jnp.where(jnp.isfinite(cols), -cols, 0.0)
-
-    return jax.lax.fori_loop(0, 300, sweep, jnp.zeros(gains.shape[1], gains.dtype))
-
-
-def _started(weights: np.ndarray, unused: np.ndarray, chains: int) -> _State:
-    n, m = len(weights), len(unused) - 1
-    best = start(weights, unused, None)
-    others = [start(weights, unused, seed, _HEAT) for seed in range(_STARTS)]
-    half = chains // 2
-    column = np.array([best] * half + [others[k % _STARTS] for k in range(half)], np.int32)
-    row = np.full((2 * half, m + 1), -1, np.int32)
-    row[np.arange(2 * half)[:, None], column] = np.arange(n)
-    row[:, m] = -1
-    return _State(
-        jnp.asarray(column.ravel()), jnp.asarray(row.ravel()), jnp.zeros(2 * half * n, jnp.int32),
-        jnp.zeros(2 * half, jnp.int32), jnp.ones(2 * half, bool), jnp.zeros(2 * half, jnp.int32),
-        jnp.zeros(2 * n * (m + 1), jnp.int32),
-    )  # fmt: skip
-
-
-@partial(jax.jit, static_argnums=4, donate_argnums=0)
-def _run(
-    state: _State, ladder: jax.Array, key: jax.Array, blocks: int, size: tuple[int, int]
-) -> tuple[_State, jax.Array]:
-    """Make ``blocks * _BLOCK`` moves; return the counts, and the state with none."""
-    n, m = size
-    chains = len(state.head)
-    chain = jnp.arange(chains)
-    of_half = jnp.where(chain < chains // 2, 0, n * (m + 1))
-    move = partial(_move, ladder=ladder, chain=chain, of_half=of_half, size=size)
-
-    def block(b: Any, state: _State) -> _State:
-        bits = jax.random.bits(jax.random.fold_in(key, b), (_BLOCK, 2, chains), jnp.uint32)
-        return jax.lax.scan(lambda s, x: (move(s, x), None), state, bits, unroll=8)[0]
-
-    state = jax.lax.fori_loop(0, blocks, block, state)
-    # Count what rows have held until now.
-    rows = jnp.arange(n)
-    placed = state.complete[:, None] | (rows != state.head[:, None])
-    held = jnp.where(placed, state.loops[:, None] - state.since.reshape(-1, n), 0)
-    cells = of_half[:, None] + rows * (m + 1) + state.column.reshape(-1, n)
-    counts = state.counts.at[cells].add(held, mode="promise_in_bounds")
-    since = jnp.repeat(state.loops, n)
-    return state._replace(since=since, counts=jnp.zeros_like(counts)), counts
-
-
-def _move(
-    state: _State, bits: jax.Array, ladder: jax.Array, chain: jax.Array, of_half: jax.Array,
-    size: tuple[int, int],
-) -> _State:  # fmt: skip
-    n, m = size
-    put = {"mode": "promise_in_bounds", "unique_indices": True}
-    uniform = (bits[0] >> 8).astype(jnp.float32) * 2.0**-24
-    chosen = jnp.minimum((uniform * n).astype(jnp.int32), n - 1)
-    head = jnp.where(state.complete, chosen, state.head)
-    here = chain * n + head
-    given_up, held = state.column[here], state.loops - state.since[here]
-    free = jnp.where(state.complete, given_up, m)
-    row = state.row.at[chain * (m + 1) + free].set(-1, **put)
-    taken = _search(ladder, head, jnp.minimum(bits[1], jnp.uint32(2**32 - 2)))
-    other = row[chain * (m + 1) + taken]
-    ends = other < 0
-    there = chain * n + jnp.maximum(other, 0)
-    held_by_other = state.loops - state.since[there]
-    cells = jnp.concatenate(
-        [of_half + head * (m + 1) + given_up, of_half + jnp.maximum(other, 0) * (m + 1) + taken]
-    )
-    times = jnp.concatenate([jnp.where(state.complete, held, 0), jnp.where(ends, 0, held_by_other)])
-    return _State(
-        state.column.at[here].set(taken, **put),
-        row.at[chain * (m + 1) + taken].set(jnp.where(taken == m, -1, head), **put),
-        state.since.at[here].set(state.loops, **put),
-        jnp.where(ends, head, other),
-        ends,
-        state.loops + ends,
-        state.counts.at[cells].add(times, mode="promise_in_bounds"),
-    )
-
-
-def _search(ladder: jax.Array, rows: jax.Array, level: jax.Array) -> jax.Array:
-    """Return the first column whose cumulated probability exceeds the level."""
-    width = ladder.shape[1]
-    flat, at, step = ladder.ravel(), jnp.zeros_like(rows), width // 2
-    while step:
-        at = jnp.where(flat[rows * width + at + step - 1] <= level, at + step, at)
-        step //= 2
-    return at
-
-
-def run(out: Path, most_seconds: float, names: Sequence[str]) -> None:
+def run(out: Path, most_seconds: float, names: Sequence[str], compiler: str) -> None:
     """Compute truths in order of importance until the time is over; write a file for each group."""
     begin = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    print(jax.__version__, jax.devices(), flush=True)
+    loaded = compiled(compiler)
     for name in names:
         kept: dict[str, Any] = {}
         for task in GROUPS[name]:
@@ -251,7 +172,7 @@ def run(out: Path, most_seconds: float, names: Sequence[str]) -> None:
                 continue
             since, problem = time.monotonic(), problem_of(*task)
             seconds = next(s for n, s in _SECONDS.items() if task[1] <= n)
-            found = visits(problem, seconds, _CHAINS)
+            found = visits(problem, loaded, seconds, _CHAINS)
             label = ":".join(map(str, task))
             kept[f"{label}:counts"] = found.counts.sum(0)
             kept[f"{label}:gap"] = found.gap()
@@ -295,11 +216,12 @@ def main() -> None:
     running.add_argument("--out", type=Path, required=True, help="folder for the files")
     running.add_argument("--seconds", type=float, default=450, help="no problem begins later")
     running.add_argument("--groups", nargs="+", default=list(GROUPS), help="names of groups")
+    running.add_argument("--compiler", choices=list(_FLAGS), default="nvcc")
     keeping = commands.add_parser("keep", help=keep.__doc__)
     keeping.add_argument("files", nargs="+", type=Path)
     given = parser.parse_args()
     if given.command == "run":
-        run(given.out, given.seconds, given.groups)
+        run(given.out, given.seconds, given.groups, given.compiler)
     else:
         print("\n".join(keep(given.files)))
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ import pytest
 import permvi as pv
 from benchmarks import linear, linear_child, linear_truth, linear_truth_device
 from benchmarks.linear_problems import FAMILIES, problem_of
-from benchmarks.linear_truth_device import visits
 from permvi._cli.csv_tables import read_table
 from permvi._cli.match_inputs import Files, Unpaired, model_of_pairs
 from permvi.inference.exact import solve_exact
@@ -70,29 +70,50 @@ def test_swap_chains_agree_with_the_exact_answer(family):
     assert true.uncertainty <= 0.01
 
 
-@pytest.mark.parametrize("family", ["plane-0.5", "gaussian-5", "banded-3", "partial-0.4"])
-def test_moving_holes_agree_with_the_exact_answer(family):
+@pytest.fixture(scope="module")
+def loops():
+    """Compiled loops of the chains that move a hole."""
+    if not shutil.which("c++"):
+        pytest.skip("there is no C++ compiler")
+    return linear_truth_device.compiled("c++")
+
+
+@pytest.mark.parametrize("family", ["plane-0.5", "gaussian-5", "cauchy", "banded-3", "partial-0.4"])
+@pytest.mark.parametrize("rows", [9, 7])
+def test_moving_holes_agree_with_the_exact_answer(loops, family, rows):
     problem = FAMILIES[family](9, 5)
-    if family == "plane-0.5":
-        problem = problem._replace(scores=problem.scores[:7])
-    found, exact = visits(problem, 0.5, chains=256), solve_exact(**problem.arguments())
+    if rows < 9:
+        alone = problem.row_unmatched
+        mask = None if problem.mask is None else problem.mask[:rows]
+        problem = problem._replace(
+            scores=problem.scores[:rows],
+            mask=mask,
+            row_unmatched=None if alone is None else alone[:rows],
+        )
+    found = linear_truth_device.visits(problem, loops, 0.2, 64)
+    exact = solve_exact(**problem.arguments())
     wanted = np.column_stack([exact.marginals, exact.p_unmatched_rows])
     assert 0.5 * np.abs(found.marginals() - wanted).sum(1).mean() <= 2 * found.gap()
     assert found.gap() <= 0.01
 
 
-def test_truths_of_an_accelerator_are_kept(tmp_path, monkeypatch):
+def test_truths_of_an_accelerator_are_kept(loops, tmp_path, monkeypatch):
     monkeypatch.setattr(linear_truth, "CACHE", tmp_path)
-    task, problem = ("partial", 7, 8), problem_of("partial", 7, 8)
-    monkeypatch.setattr(linear_truth_device, "GROUPS", {"few": [task]})
+    monkeypatch.setattr(linear_truth_device, "compiled", lambda _: loops)
+    monkeypatch.setattr(linear_truth_device, "GROUPS", {"few": [("partial", 7, 8)]})
     monkeypatch.setattr(linear_truth_device, "_CHAINS", 64)
-    linear_truth_device.run(tmp_path, 60, ["few"])
+    linear_truth_device.run(tmp_path, 60, ["few"], "c++")
     (told,) = linear_truth_device.keep([tmp_path / "few.npz"])
-    true = linear_truth.truth(problem)
-    assert true.source == "worms"
     assert told.startswith("partial:7:8")
     assert told.endswith("usable")
+    problem = problem_of("partial", 7, 8)
+    true = linear_truth.truth(problem)
+    assert true.source == "worms"
     assert error_of(true, solve_exact(**problem.arguments())) <= 0.005
+
+
+def test_halves_without_a_visit_do_not_agree():
+    assert linear_truth_device.Visits(np.zeros((2, 3, 4), int), 0.0).gap() == 1.0
 
 
 @pytest.mark.parametrize("family", ["partial", "banded-3", "space-0.3"])
