@@ -201,8 +201,9 @@ def keep(files: Sequence[Path]) -> Iterator[str]:
                 problem = problem_of(family, int(n), int(seed))
                 np.testing.assert_allclose(problem.scores[:, ::7].sum(1), found[f"{label}:check"])
                 counts = found[name].astype(float)
-                shares = counts / counts.sum(1, keepdims=True)
-                gap = float(found[f"{label}:gap"])
+                visited = counts.sum(1, keepdims=True)
+                gap = float(found[f"{label}:gap"]) if visited.all() else 1.0
+                shares = counts / np.maximum(visited, 1.0)
                 true = Truth(shares[:, :-1], shares[:, -1], None, "worms", gap)
                 store(problem, true)
                 yield f"{label} {gap:.5f} {'usable' if true.usable() else 'refused'}"
