@@ -191,7 +191,7 @@ def _shuffled(
     return Problem(scores, mask, None, None, oracle, np.argsort(rows), np.argsort(cols))
 
 
-_SIGMAS = (0.1, 0.2, 0.3, 0.5)
+_SIGMAS = (0.1, 0.2, 0.3, 0.4, 0.5)
 FAMILIES: dict[str, Callable[[int, int], Problem]] = {
     **{f"plane-{sigma}": partial(points, 2, sigma) for sigma in _SIGMAS},
     **{f"space-{sigma}": partial(points, 3, sigma) for sigma in _SIGMAS},

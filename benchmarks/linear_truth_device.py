@@ -54,14 +54,26 @@ GROUPS: dict[str, tuple[Task, ...]] = {
         ("partial", 40, 0), ("partial", 24, 0),
     ),
 }  # fmt: skip
-# Seconds for a problem up to a number of items.
-_SECONDS = {60: 1.0, 150: 1.5, 300: 3.0, 10**9: 10.0}
-_CHAINS = 65_536
 _STARTS = 7
 # A problem ends early when the halves differ by less than this share of the error allowed.
 _ENOUGH = 0.03
 _SOURCE = Path(__file__).with_suffix(".cu")
-_FLAGS = {"nvcc": ["-arch=native", "-Xcompiler", "-fPIC"], "c++": ["-xc++", "-fPIC"]}
+
+
+class Machine(NamedTuple):
+    """What chains run on: flags of its compiler, how many, and seconds up to a number of items."""
+
+    flags: tuple[str, ...]
+    chains: int
+    seconds: dict[int, float]
+
+
+_MACHINES = {
+    "nvcc": Machine(
+        ("-arch=native", "-Xcompiler", "-fPIC"), 65_536, {60: 1, 150: 1.5, 300: 3, 10**9: 10}
+    ),
+    "c++": Machine(("-xc++", "-fPIC"), 256, {60: 1.5, 150: 4, 300: 12, 10**9: 60}),
+}
 
 
 class Visits(NamedTuple):
@@ -88,7 +100,7 @@ def compiled(compiler: str) -> ctypes.CDLL:
     """Compile the loops with ``nvcc`` or ``c++`` and load them."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "chains.so")
-        options = ["-O3", "-std=c++14", "-shared", *_FLAGS[compiler]]
+        options = ["-O3", "-std=c++14", "-shared", *_MACHINES[compiler].flags]
         subprocess.run([compiler, *options, str(_SOURCE), "-o", str(library)], check=True)
         loaded = ctypes.CDLL(str(library))
     loaded.begin_chains.restype = ctypes.c_void_p
@@ -163,7 +175,7 @@ def run(out: Path, most_seconds: float, names: Sequence[str], compiler: str) -> 
     """Compute truths in order of importance until the time is over; write a file for each group."""
     begin = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    loaded = compiled(compiler)
+    loaded, machine = compiled(compiler), _MACHINES[compiler]
     for name in names:
         kept: dict[str, Any] = {}
         for task in GROUPS[name]:
@@ -171,8 +183,8 @@ def run(out: Path, most_seconds: float, names: Sequence[str], compiler: str) -> 
                 print("no time left for", task, flush=True)
                 continue
             since, problem = time.monotonic(), problem_of(*task)
-            seconds = next(s for n, s in _SECONDS.items() if task[1] <= n)
-            found = visits(problem, loaded, seconds, _CHAINS)
+            seconds = next(s for n, s in machine.seconds.items() if task[1] <= n)
+            found = visits(problem, loaded, seconds, machine.chains)
             label = ":".join(map(str, task))
             kept[f"{label}:counts"] = found.counts.sum(0)
             kept[f"{label}:gap"] = found.gap()
@@ -217,7 +229,7 @@ def main() -> None:
     running.add_argument("--out", type=Path, required=True, help="folder for the files")
     running.add_argument("--seconds", type=float, default=450, help="no problem begins later")
     running.add_argument("--groups", nargs="+", default=list(GROUPS), help="names of groups")
-    running.add_argument("--compiler", choices=list(_FLAGS), default="nvcc")
+    running.add_argument("--compiler", choices=list(_MACHINES), default="nvcc")
     keeping = commands.add_parser("keep", help=keep.__doc__)
     keeping.add_argument("files", nargs="+", type=Path)
     given = parser.parse_args()

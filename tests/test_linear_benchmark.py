@@ -101,7 +101,6 @@ def test_truths_of_an_accelerator_are_kept(loops, tmp_path, monkeypatch):
     monkeypatch.setattr(linear_truth, "CACHE", tmp_path)
     monkeypatch.setattr(linear_truth_device, "compiled", lambda _: loops)
     monkeypatch.setattr(linear_truth_device, "GROUPS", {"few": [("partial", 7, 8)]})
-    monkeypatch.setattr(linear_truth_device, "_CHAINS", 64)
     linear_truth_device.run(tmp_path, 60, ["few"], "c++")
     (told,) = linear_truth_device.keep([tmp_path / "few.npz"])
     assert told.startswith("partial:7:8")
@@ -110,6 +109,11 @@ def test_truths_of_an_accelerator_are_kept(loops, tmp_path, monkeypatch):
     true = linear_truth.truth(problem)
     assert true.source == "worms"
     assert error_of(true, solve_exact(**problem.arguments())) <= 0.005
+
+
+def test_all_truths_wanted_of_an_accelerator_have_a_problem():
+    tasks = [task for group in linear_truth_device.GROUPS.values() for task in group]
+    assert {family for family, _, _ in tasks} <= set(FAMILIES)
 
 
 def test_halves_without_a_visit_do_not_agree():
