@@ -1,7 +1,8 @@
 """True marginals of linear matching problems, by programmes that are independent of the engines.
 
 Small blocks are solved by the subset programme, banded tables and rings by a frontier programme,
-two modes of a long cycle by a series, and the rest by six independent chains of swaps.
+the two modes of a long cycle by another one, and the rest by six independent chains of swaps.
+`benchmarks.linear_truth_device` brings truths of the rest from an accelerator.
 """
 
 import hashlib
@@ -12,24 +13,18 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
-from benchmarks.linear_problems import EXACT_SIZE, Problem
+from benchmarks.linear_problems import EXACT_SIZE, Problem, limits, start
 from permvi._files import write_bytes
 from permvi.inference.exact import solve_exact
 
 CACHE = Path(__file__).parents[1] / "build" / "linear_truth"
-# The error (mean total variation of a row) and the CPU seconds allowed up to a number of items.
-LIMITS = {60: (0.005, 4.0), 150: (0.008, 5.0), 300: (0.015, 10.0), 10**9: (0.02, 60.0)}
 _SWAPS = 60_000_000
 _MAX_ROUNDS = 6
+# The most rows in the background of a cycle.
+_MOST_ALONE = 80
 _VERSION = 1
-
-
-def limits(n: int) -> tuple[float, float]:
-    """Return the allowed error and CPU seconds for n items."""
-    return next(limit for size, limit in LIMITS.items() if n <= size)
 
 
 class Truth(NamedTuple):
@@ -39,23 +34,17 @@ class Truth(NamedTuple):
     unmatched: np.ndarray
     log_evidence: float | None  # None if only chains know the marginals
     source: str
-    # Mean total variation between two halves of the chains, or the weight that a series leaves out.
+    # Mean total variation between two halves of the chains, or probability of a background.
     uncertainty: float
 
     def usable(self) -> bool:
         """Return whether the truth is certain enough to judge an answer by."""
-        if self.source == "chains":
-            return self.uncertainty <= limits(len(self.marginals))[0] / 3
-        return self.uncertainty <= 0.002
+        return self.uncertainty <= limits(len(self.marginals))[0] / 3
 
 
 def truth(problem: Problem, cache: Path | None = None) -> Truth:
     """Return the true marginals; those of chains and frontiers are kept on disk."""
-    key = hashlib.sha256(repr((_VERSION, problem.oracle)).encode())
-    for part in problem[:4]:
-        key.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
-    cache = cache or CACHE
-    path = cache / f"{key.hexdigest()[:24]}.npz"
+    path = _place(problem, cache)
     if path.is_file():
         with np.load(io.BytesIO(path.read_bytes())) as kept:
             evidence = float(kept["log_evidence"])
@@ -64,19 +53,32 @@ def truth(problem: Problem, cache: Path | None = None) -> Truth:
                 str(kept["source"]), float(kept["uncertainty"]),
             )  # fmt: skip
     found = _compute(problem)
-    cache.mkdir(parents=True, exist_ok=True)
+    store(problem, found, cache)
+    return found
+
+
+def store(problem: Problem, found: Truth, cache: Path | None = None) -> None:
+    """Keep a truth on disk, where `truth` finds it."""
+    path = _place(problem, cache)
+    path.parent.mkdir(parents=True, exist_ok=True)
     evidence = np.nan if found.log_evidence is None else found.log_evidence
     file = io.BytesIO()
     np.savez_compressed(file, **{**found._asdict(), "log_evidence": evidence})
     write_bytes(path, file.getbuffer())
-    return found
+
+
+def _place(problem: Problem, cache: Path | None) -> Path:
+    key = hashlib.sha256(repr((_VERSION, problem.oracle)).encode())
+    for part in problem[:4]:
+        key.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
+    return (cache or CACHE) / f"{key.hexdigest()[:24]}.npz"
 
 
 def _compute(problem: Problem) -> Truth:
     try:
         found = solve_exact(**problem.arguments(), max_size=EXACT_SIZE)
     except ValueError:
-        return {"chains": chains, "frontier": frontier, "cycle": series}[problem.oracle](problem)
+        return {"chains": chains, "frontier": frontier, "cycle": ring}[problem.oracle](problem)
     return Truth(found.marginals, found.p_unmatched_rows, found.log_evidence, "exact", 0.0)
 
 
@@ -131,33 +133,66 @@ def frontier(problem: Problem) -> Truth:
     return Truth(marginals, np.zeros(n), log_evidence, "frontier", 0.0)
 
 
-def series(problem: Problem) -> Truth:
-    """Sum over the two modes of a cycle and all matchings with one pair outside of it.
+def ring(problem: Problem) -> Truth:
+    r"""Sum over all matchings of a cycle, in which the other pairs weigh :math:`a_i b_j`.
 
-    With row i matched to column j outside, the rest is forced: rows between i and j keep their
-    column and the others take the next one. What two outside pairs add is about half the square of
-    what one adds.
+    Pairs of the cycle that weigh w are split into :math:`w - a_i b_j` and a common background
+    :math:`a b^T`. Rows and columns then are the vertices of a ring of 2n edges, where each is on an
+    edge of the matching or alone, that is, in the background; k rows and k columns alone can be
+    matched in k! ways. So the evidence is :math:`\sum_k k! [x^k] Z(x)`, where Z counts rows that
+    are alone. The background of a row is spread evenly over the columns: its probability is
+    the uncertainty.
     """
     back = np.ix_(problem.row_order, problem.col_order)
     table = problem.scores[back]
     n, i = len(table), np.arange(len(table))
-    perms = [i, (i + 1) % n]
-    for row in range(n):
-        for away in range(2, n):
-            perm = (i + 1) % n
-            kept = (row + 1 + np.arange(away - 1)) % n
-            perm[kept] = kept
-            perm[row] = (row + away) % n
-            perms.append(perm)
-    matchings = np.array(perms)
-    log_weights = table[i, matchings].sum(1)
-    log_evidence = float(logsumexp(log_weights))
-    natural = np.zeros_like(table)
-    np.add.at(natural, (i, matchings), np.exp(log_weights - log_evidence)[:, None])
-    outside = float(np.exp(logsumexp(log_weights[2:]) - logsumexp(log_weights[:2])))
+    # Row i and columns i and i+1 are on the cycle, the others are not.
+    b = table[0].copy()
+    b[:2] = table[2, :2] - table[2, -1] + b[-1]
+    a = table[i, (i + 3) % n] - b[(i + 3) % n]
+    stay = np.expm1(table[i, i] - a - b)
+    step = np.expm1(table[i, (i + 1) % n] - a - np.roll(b, -1))
+    top = stay.max()
+    # Around the ring: column 0, row 0, column 1, row 1 ..., each before its edge to the next one.
+    edges = np.stack([stay, step], 1).ravel() / top
+    alone = np.tile([1.0, 1.0 / top], n)
+    factorials = np.array([math.factorial(k) for k in range(_MOST_ALONE + 1)], float)
+    total, on_edge = 0.0, np.zeros(2 * n)
+    for closing in (0, 1):
+        before, after = _around(edges, alone, closing)
+        total += before[-1, closing] @ factorials
+        for v in range(2 * n):
+            both = np.convolve(before[v + 1, 1], after[v + 1, 1])[: _MOST_ALONE + 1]
+            on_edge[v] += both @ factorials
+    of_cycle = on_edge.reshape(n, 2) / total
+    in_background = 1.0 - of_cycle.sum(1)
+    natural = np.repeat(in_background[:, None] / n, n, axis=1)
+    natural[i, i] += of_cycle[:, 0]
+    natural[i, (i + 1) % n] += of_cycle[:, 1]
     marginals = np.zeros_like(table)
     marginals[back] = natural
-    return Truth(marginals, np.zeros(n), log_evidence, "series", outside**2 / 2)
+    log_evidence = math.log(total) + n * math.log(top) + a.sum() + b.sum()
+    return Truth(marginals, np.zeros(n), log_evidence, "ring", float(in_background.mean()))
+
+
+def _around(edges: np.ndarray, alone: np.ndarray, closing: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return polynomials of the vertices before, and from, each vertex, (2n + 1, 2, K + 1) twice.
+
+    They are given whether the edge in between is in the matching, which weighs in the former, and
+    that the last edge is or is not, as ``closing`` says. Every second vertex is a row.
+    """
+    size = len(edges)
+    before, after = np.zeros((2, size + 1, 2, _MOST_ALONE + 1))
+    before[0, closing, 0] = after[size, closing, 0] = 1.0
+
+    def single(v: int, rest: np.ndarray) -> np.ndarray:
+        return alone[v] * (np.append(0.0, rest[:-1]) if v % 2 else rest)
+
+    for v in range(size):
+        before[v + 1] = before[v, 1] + single(v, before[v, 0]), edges[v] * before[v, 0]
+    for v in reversed(range(size)):
+        after[v] = single(v, after[v + 1, 0]) + edges[v] * after[v + 1, 1], after[v + 1, 0]
+    return before, after
 
 
 def chains(problem: Problem, swaps: int = _SWAPS, rounds: int = _MAX_ROUNDS) -> Truth:
@@ -165,12 +200,12 @@ def chains(problem: Problem, swaps: int = _SWAPS, rounds: int = _MAX_ROUNDS) -> 
 
     Two start from the best matching and four from the best of scores with Gumbel noise.
     """
-    weights, unused = _grounded(problem)
+    weights, unused = problem.grounded()
     n, m = len(weights), len(unused) - 1
     proposal = _proposal(weights, unused)
     cumulated = np.cumsum(proposal, axis=1)
     cumulated /= cumulated[:, -1:]
-    starts = [_start(weights, unused, seed) for seed in (None, None, 1, 2, 3, 4)]
+    starts = [start(weights, unused, seed) for seed in (None, None, 1, 2, 3, 4)]
     held = []
     for perm in starts:
         holder = np.full(m + 1, -1)
@@ -193,17 +228,6 @@ def chains(problem: Problem, swaps: int = _SWAPS, rounds: int = _MAX_ROUNDS) -> 
     return Truth(mean[:, :m], mean[:, m], None, "chains", gap)
 
 
-def _grounded(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights with a last column for unmatched rows, and weights of unused columns."""
-    n, m = problem.scores.shape
-    rows, cols = problem.row_unmatched, problem.col_unmatched
-    if rows is None:
-        rows = -np.inf
-        cols = (0.0 if n < m else -np.inf) if cols is None else cols
-    weights = np.column_stack([problem.weights(), np.broadcast_to(rows, n)])
-    return weights, np.append(np.broadcast_to(0.0 if cols is None else cols, m), 0.0)
-
-
 def _proposal(weights: np.ndarray, unused: np.ndarray, steps: int = 200) -> np.ndarray:
     """Scale the weights to row and column sums of one; mix in a tenth of all allowed pairs."""
     u, v = np.zeros(len(weights)), np.zeros(len(unused))
@@ -215,19 +239,6 @@ def _proposal(weights: np.ndarray, unused: np.ndarray, steps: int = 200) -> np.n
     allowed = np.isfinite(weights)
     scaled /= scaled.sum(1, keepdims=True)
     return 0.9 * scaled + 0.1 * allowed / allowed.sum(1, keepdims=True)
-
-
-def _start(weights: np.ndarray, unused: np.ndarray, seed: int | None) -> np.ndarray:
-    """Return the best matching, of scores with Gumbel noise if there is a seed."""
-    n, m = len(weights), len(unused) - 1
-    gain = weights[:, :m] - np.where(np.isfinite(unused[:m]), unused[:m], 0.0)
-    alone = np.full((n, n), -np.inf)
-    np.fill_diagonal(alone, weights[:, m])
-    table = np.hstack([gain, alone])
-    if seed is not None:
-        table = table + np.random.default_rng(seed).gumbel(size=table.shape)
-    cost = np.where(np.isfinite(table), -table, 1e12)
-    return np.minimum(linear_sum_assignment(cost)[1], m)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -200,12 +200,14 @@ def test_progress_only_on_a_terminal(monkeypatch, capfd):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX")
-def test_progress_bar_on_a_terminal():
+@pytest.mark.parametrize(("done", "total", "share"), [(1, 2, b"50%"), (0, 1, None)])
+def test_progress_bar_on_a_terminal(done, total, share):
+    """A stage that has not said how much there is to do has no share that stands at zero."""
     import pty
 
     code = (
         "from permvi._cli import terminal\n"
-        "with terminal.progress(quiet=False) as report: report('working', 1, 2)"
+        f"with terminal.progress(quiet=False) as report: report('working', {done}, {total})"
     )
     parent, child = pty.openpty()
     env = os.environ | {"TERM": "xterm"}
@@ -214,6 +216,7 @@ def test_progress_bar_on_a_terminal():
     shown = os.read(parent, 10_000)
     os.close(parent)
     assert b"working" in shown
+    assert share in shown if share else b"%" not in shown
 
 
 @in_a_checkout

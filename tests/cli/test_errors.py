@@ -124,6 +124,17 @@ def test_interrupted_while_computing(run, write, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
+def test_an_answer_survives_an_interrupted_check(run, write, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pv.Posterior, "check", interrupt)
+    result = run("match", write("t.csv", TABLE))
+    assert result.exit_code == 0
+    assert "verdict: trust" in result.stdout
+    assert result.stderr.startswith("permvi: interrupted: whether the model fits")
+
+
 def test_interrupted_while_writing(run, write, tmp_path, monkeypatch):
     def interrupt(figure, path, **kwargs):
         path.write(b"half of it")

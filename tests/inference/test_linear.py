@@ -333,6 +333,24 @@ def test_an_interrupted_fit_is_marked():
     np.testing.assert_allclose(posterior.marginals.sum(axis=1), 1.0, atol=1e-6)
 
 
+def test_the_plan_follows_the_error():
+    """The first plan has the most steps allowed; the last one is about what it took."""
+
+    class Plans(Stop):
+        def __init__(self):
+            super().__init__()
+            self.totals = []
+
+        def plan(self, total):
+            super().plan(total)
+            self.totals.append(total)
+
+    stop = Plans()
+    solve_linear(Candidates.from_table(soft_table(40)), LinearOptions(**SAMPLED), stop=stop)
+    assert stop.totals[-1] < stop.totals[0]
+    assert 0.5 * stop.totals[-1] <= stop.done <= 1.1 * stop.totals[-1]
+
+
 def context(progress):
     return method.Context("linear", 0, {}, progress)
 

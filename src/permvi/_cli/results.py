@@ -56,7 +56,11 @@ def fit(
         # The command prints the verdict.
         warnings.simplefilter("ignore", pv.FitWarning)
         posterior = pv.fit(model, method=method, seed=seed, progress=progress, **options)
-    posterior.check(model, seed)
+    try:
+        posterior.check(model, seed)
+    except KeyboardInterrupt:
+        # The answer is there already, and what was asked for may be more than its check.
+        terminal.note("interrupted: whether the model fits its data was not checked.")
     asked = {**settings, "command": commands.as_typed()}
     given = {name: value for name, value in asked.items() if value is not None}
     return dataclasses.replace(posterior, settings={**posterior.settings, **given})

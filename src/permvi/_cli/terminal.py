@@ -17,7 +17,10 @@ _NO_LIMIT = 100_000
 
 @contextlib.contextmanager
 def progress(*, quiet: bool) -> Iterator["Progress"]:
-    """Show a progress bar on standard error while the block runs, if that is a terminal."""
+    """Show a progress bar on standard error while the block runs, if that is a terminal.
+
+    A stage that has not said how much there is to do, ``(what, 0, 1)``, has a bar that only moves.
+    """
     if quiet or not sys.stderr.isatty():
         yield silent
         return
@@ -26,9 +29,16 @@ def progress(*, quiet: bool) -> Iterator["Progress"]:
 
     with bars.Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=total
-        )
+
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal task
+            if (done, total) == (0, 1):
+                bar.remove_task(task)
+                task = bar.add_task(what, total=None)
+            else:
+                bar.update(task, description=what, completed=done, total=total)
+
+        yield show
 
 
 def silent(what: str, done: int, total: int) -> None:

@@ -118,14 +118,25 @@ def sample(
             # Some worms are much longer than those that the plan was made with.
             done = max(planned, sum(chain.num_steps for chain in chains))
             ahead = max(0, min(planned // 2, limit - done))
-            if num_steps is None and tally.error().mean() <= tolerance:
-                break
-    value, error = log_evidence(ladder, descents) if descents else (np.nan, np.inf)
+            if num_steps is None:
+                error = tally.error().mean()
+                if error <= tolerance:
+                    break
+                stop.plan(of_evidence + _expected(planned, limit, (error / tolerance) ** 2))
+    value, se = log_evidence(ladder, descents) if descents else (np.nan, np.inf)
     finished = not stop.asked and len(descents) == num_descents
-    found = tally.result(num_draws, gauge.log_factor + value, error, chains, finished=finished)
+    found = tally.result(num_draws, gauge.log_factor + value, se, chains, finished=finished)
     pairs = np.zeros(len(problem.scores))
     pairs[kept] = found.marginals[0]
     return found._replace(marginals=(pairs, *found.marginals[1:]))
+
+
+def _expected(planned: int, limit: int, factor: float) -> int:
+    """Return the steps at the end of the round that will probably be the last one."""
+    total = planned
+    while total < min(factor * planned, limit):
+        total += min(total // 2, limit - total)
+    return total
 
 
 def _most_steps(n: int, num_pairs: int) -> int:
