@@ -50,6 +50,12 @@ MISREAD = {
         ["--kind", "log-odds"],
         "2 of 4 cells are empty (the first: 'r1', 'B'), so their pairs are forbidden",
     ),
+    "an empty cell beside those of unmatched items": (
+        "t.csv",
+        "item,A,none,B\nr1,-2,,\nr2,3,-1,1\n",
+        ["--unmatched", "none"],
+        "1 of 4 cells is empty (the first: 'r1', 'B'), so its pair is forbidden",
+    ),
     "more items than labels": (
         "t.csv",
         "item,A\nr1,-2\nr2,3\n",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from permvi._cli.csv_tables import PairList, Table
 from permvi._cli.options import SCALED
 from permvi._csv import is_number
 
 if TYPE_CHECKING:
-    from permvi._cli.csv_tables import PairList, Table
     from permvi._cli.match_inputs import Unpaired
     from permvi.posterior import Posterior
 
@@ -58,7 +58,7 @@ class _Numbers(NamedTuple):
         return len(np.unique(codes)) == len(codes)
 
 
-def _larger_is_better(table: "Table | PairList") -> bool | None:
+def _larger_is_better(table: Table | PairList) -> bool | None:
     """Return whether the largest or the smallest numbers of a table look like matches.
 
     Matches have different labels. So the largest numbers of the rows of a table of scores lie in
@@ -81,7 +81,7 @@ def _larger_is_better(table: "Table | PairList") -> bool | None:
     return None
 
 
-def _numbers(table: "Table | PairList") -> _Numbers:
+def _numbers(table: Table | PairList) -> _Numbers:
     shape = len(table.rows), len(table.cols)
     known = np.isfinite(table.values)
     pairs = getattr(table, "pairs", None)
@@ -90,7 +90,7 @@ def _numbers(table: "Table | PairList") -> _Numbers:
 
 
 def of_table(
-    table: "Table | PairList",
+    table: Table | PairList,
     kind: str | None,
     temperature: float | None,
     shape: tuple[int, int],
@@ -98,7 +98,7 @@ def of_table(
 ) -> list[str]:
     """Return notes on a table of pairs; ``kind`` and ``temperature`` are None if not given."""
     numbers = _numbers(table)
-    notes = [*of_names(table), *of_gaps(table), *of_sizes(table.path, shape, unpaired)]
+    notes = [*of_names(table), *of_gaps(table, unpaired), *of_sizes(table.path, shape, unpaired)]
     if not numbers.values.size:
         return notes
     found = None
@@ -172,7 +172,7 @@ def _of_scores(
     return None
 
 
-def of_names(table: "Table | PairList") -> list[str]:
+def of_names(table: Table | PairList) -> list[str]:
     """Return a note if the first column holds numbers that do not look like names."""
     corner = getattr(table, "corner", None)
     if corner is None or not all(is_number(name) for name in table.rows):
@@ -189,17 +189,20 @@ def of_names(table: "Table | PairList") -> list[str]:
     ]
 
 
-def of_gaps(table: "Table | PairList") -> list[str]:
-    """Return a note if cells of a table are empty, since a missing number is no forbidden pair."""
-    empty = np.isnan(table.values)
-    if table.values.ndim != 2 or not empty.any():
+def of_gaps(table: Table | PairList, unpaired: "Unpaired") -> list[str]:
+    """Return a note if pairs of a table are empty, since a missing number is no forbidden pair."""
+    if isinstance(table, PairList):
+        return []
+    rows, cols = unpaired.pairs_of(table)
+    empty = np.isnan(table.values[np.ix_(rows, cols)])
+    if not empty.any():
         return []
     is_are, their = ("is", "its pair is") if empty.sum() == 1 else ("are", "their pairs are")
     i, j = np.argwhere(empty)[0].tolist()
     return [
         f"{table.path}: {empty.sum():,} of {empty.size:,} cells {is_are} empty (the first: "
-        f"{table.rows[i]!r:.40}, {table.cols[j]!r:.40}), so {their} forbidden; fill in a number if "
-        "it is merely unknown."
+        f"{table.rows[rows[i]]!r:.40}, {table.cols[cols[j]]!r:.40}), so {their} forbidden; fill in "
+        "a number if it is merely unknown."
     ]
 
 

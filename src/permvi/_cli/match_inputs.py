@@ -51,6 +51,19 @@ class Unpaired(NamedTuple):
     # A number, or the name of a row with a number for each label; None if not given.
     unused: str | None = None
 
+    def names(self) -> tuple[str | None, str | None]:
+        """Return the names of the column and of the row; a number is never taken for a name."""
+        unmatched, unused = (None if is_number(given or "") else given for given in self)
+        return unmatched, unused
+
+    def pairs_of(self, table: Table) -> tuple[list[int], list[int]]:
+        """Return the rows and columns of a table that hold pairs, and not its borders."""
+        unmatched, unused = self.names()
+        return (
+            [i for i, name in enumerate(table.rows) if name != unused],
+            [j for j, name in enumerate(table.cols) if name != unmatched],
+        )
+
 
 def model_of_pairs(
     table: Table, files: Files, unpaired: Unpaired, *, kind: str, temperature: float
@@ -120,10 +133,8 @@ def _split(
     table: Table, unpaired: Unpaired, kind: str, temperature: float
 ) -> tuple[Table, dict[str, Any]]:
     """Separate the pairs of a table from its borders; return log weights of both."""
-    # A number is never taken for the name of a border.
-    unmatched, unused = (None if is_number(given or "") else given for given in unpaired)
-    rows = [i for i, name in enumerate(table.rows) if name != unused]
-    cols = [j for j, name in enumerate(table.cols) if name != unmatched]
+    unmatched, unused = unpaired.names()
+    rows, cols = unpaired.pairs_of(table)
     if not rows or not cols:
         raise ValueError(
             f"unmatched and unused must leave pairs in {table.path}, got the names of its only "
