@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 Fit = Literal["fits", "does not fit", "no check"]
 
 # The probability that a model that is right is called a misfit, all tests together. Averages over
-# draws can at most double it (Meng 1994); in practice they make it smaller. Nearly all of the 5 % that
-# may be spent are, since heavy tails of few residuals are hard to find.
+# draws can at most double it (Meng 1994); in practice they make it smaller. Most of 5 % are spent,
+# since heavy tails of few residuals are hard to find.
 LEVEL = 0.04
 # Draws of the posterior: at most, and as many as keep the numbers they are compared with in memory.
 _NUM_DRAWS = 400

@@ -25,8 +25,8 @@ from permvi.inference.quadratic.tempering import (
 
 # Sweeps of a chain around the best mode, which tell how firmly each row stays there.
 _PILOT = 400
-# The reference holds no row more firmly than this, or so that half a row is loose: k loose rows have
-# (n / w)^k e^-1 times the weight of none, where w are the odds of holding a row.
+# The reference holds no row more firmly than this, or so that half a row is loose: k loose rows
+# have (n / w)^k e^-1 times the weight of none, where w are the odds of holding a row.
 _FIRMEST = 0.995
 _LOOSE = 0.5
 # Sweeps after each of which levels are set anew, and those before anything counts.
