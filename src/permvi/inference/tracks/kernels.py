@@ -11,10 +11,9 @@ the filters it is an end and a beginning.
 
 All moves are symmetric but for turns: a link is picked uniformly from the candidates that lead to a
 frame, a kind of move independently of it, and the reverse is found in as many ways. Whether a link
-that is added has a turn is chosen with fixed probabilities. So a move that removes some links and
-adds others has the probability of the choices for those that are added, and the reverse that of the
-choices for those removed. Dividing the weight of each link by the probability of its choice makes
-up for it, except for the picked link if it is only added or only removed: either way it was picked.
+that is added has a turn is chosen with fixed probabilities. Dividing the weight of each link by the
+probability of its choice makes up for it, except for the picked link where it is only added or only
+removed: either way it was picked.
 """
 
 import numpy as np
@@ -143,10 +142,7 @@ def _follow(
     edge: np.ndarray,
     where: _Where,
 ) -> None:
-    """Filter heads again from the points ``ahead`` on, and tails from those ``back`` backwards.
-
-    What is beyond a turn stays as it is.
-    """
+    """Filter heads from ``ahead`` on and tails from ``back`` backwards, each up to a turn."""
     points, time, motion, state, _, turn = where
     for i in ahead:
         while i >= 0:
