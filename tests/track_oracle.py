@@ -33,6 +33,22 @@ def moving(variances, points, times):
     return total
 
 
+def turning(variances, share, points, times):
+    """The same, if a particle takes a new velocity on a share of its links: all ways to do so."""
+    diffusion, change, speed, noise = variances
+    total = []
+    for turns in itertools.product([False, True], repeat=len(points) - 1):
+        ends = [0, *(k + 1 for k, turn in enumerate(turns) if turn), len(points)]
+        value = sum(moving(variances, points[a:b], times[a:b]) for a, b in itertools.pairwise(ends))
+        for k, turn in enumerate(turns):
+            t = times[k + 1] - times[k]
+            sd = np.sqrt(diffusion * t + change * t**3 / 3 + speed * t**2 + 2 * noise)
+            step = np.subtract(points[k + 1], points[k])
+            value += np.log(share) + norm(0, sd).logpdf(step).sum() if turn else np.log1p(-share)
+        total.append(value)
+    return np.logaddexp.reduce(total)
+
+
 def enumerate_tracks(frames, times, memory, rates, volume, log_density):
     """Probabilities of links and of pairs, (N,) of false points, and the log evidence."""
     first, births, deaths, missed, false = rates

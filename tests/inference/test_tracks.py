@@ -84,40 +84,95 @@ def test_few_points_are_solved_exactly(case):
         assert track.probability <= track.weakest <= 1
 
 
-def small_problem(variances):
+def small_problem(variances, turns=None):
     frames, times = scattered((3, 2, 3, 2), 1, 1.2), np.array([0.0, 1.0, 2.0, 4.0])
     points, frame = np.concatenate(frames), np.repeat(np.arange(4), [3, 2, 3, 2])
     later, earlier = np.nonzero(np.subtract.outer(frame, frame) > 0)
     near = frame[later] - frame[earlier] <= 2
     links = make_links(later[near], earlier[near], points, times[frame])
+    if turns is not None:
+        links = links.with_turns()
     clock = Clock(times, 1, np.log(20.0), 2.5)
     problem = Problem(points, frame, clock, links, dict(RATES), known_sd=True)
-    return frames, problem, Parameters(Rates(**RATES), Motion(np.ones(2), variances))
+    motion = Motion(np.ones(2), variances, turns or 0.0)
+    return frames, problem, Parameters(Rates(**RATES), motion)
 
 
-@pytest.mark.parametrize("variances", [None, np.array([0.2, 0.1, 0.6, 0.15])], ids=["walk", "fly"])
-def test_chains_visit_what_brute_force_weighs(variances):
-    frames, problem, parameters = small_problem(variances)
+FLYING = np.array([0.2, 0.1, 0.6, 0.15])
+
+
+@pytest.mark.parametrize(
+    ("variances", "turns"),
+    [(None, None), (FLYING, None), (FLYING, 0.3)],
+    ids=["walk", "fly", "turn"],
+)
+def test_chains_visit_what_brute_force_weighs(variances, turns):
+    frames, problem, parameters = small_problem(variances, turns)
     motion = partial(track_oracle.walk, [1.0, 1.0])
-    if variances is not None:
+    if turns is not None:
+        motion = partial(track_oracle.turning, variances, turns)
+    elif variances is not None:
         motion = partial(track_oracle.moving, variances)
     times, rates = problem.clock.times, RATES.values()
     links, _, false, _ = track_oracle.enumerate_tracks(frames, times, 1, rates, 20.0, motion)
     rng = np.random.default_rng(0)
     start = Start(Association(problem, np.full(10, -1)), parameters)
-    picks = np.arange(len(problem.links.tails))
+    picks = np.flatnonzero(~problem.links.turn)
     start = run_chain(start, picks, 200, 20, rng, fixed=True).last
     found = run_chain(start, picks, 3000, 60, rng, fixed=True)
-    both = zip(problem.links.cands.tolist(), problem.links.tails.tolist(), strict=True)
-    np.testing.assert_allclose(found.shares, [links[pair] for pair in both], atol=0.01)
+    cands, tails = problem.links.cands[picks], problem.links.tails[picks]
+    shares = found.shares.reshape(len(picks), -1).sum(axis=1)
+    both = zip(cands.tolist(), tails.tolist(), strict=True)
+    np.testing.assert_allclose(shares, [links[pair] for pair in both], atol=0.01)
     np.testing.assert_allclose(found.false, false, atol=0.02)
     # The account of time agrees with the associations themselves.
-    there = found.preds[:, problem.links.tails] == problem.links.cands
-    np.testing.assert_allclose(there.mean(axis=0), found.shares, atol=0.05)
+    there = found.preds[:, tails] == cands
+    np.testing.assert_allclose(there.mean(axis=0), shares, atol=0.05)
+
+
+def test_hot_chains_visit_turns_as_often_as_their_weights_say():
+    """Two points and one link: every state is known, at a temperature of 2."""
+    variances, turns, heat = FLYING, 0.3, 2.0
+    points = np.array([[0.0, 0.0], [0.9, 0.4]])
+    clock = Clock(np.array([0.0, 1.0]), 0, np.log(20.0), 1.0)
+    one = np.array([1])
+    links = make_links(one, one - 1, points, clock.times).with_turns()
+    problem = Problem(points, np.arange(2), clock, links, dict(RATES), known_sd=True)
+    parameters = Parameters(Rates(**RATES), Motion(np.ones(2), variances, turns))
+    start = Start(Association(problem, np.full(2, -1)), parameters)
+    rng = np.random.default_rng(0)
+    found = run_chain(start, np.array([0]), 200, 1000, rng, heat=heat, fixed=True)
+    ends, scores = problem.ends(parameters), problem.scores(parameters)
+    smooth = track_oracle.moving(variances, points, clock.times)
+    weights = np.array([ends[2].sum(), *(ends[0, 0] + ends[1, 1] + scores + [smooth, 0.0])]) / heat
+    expected = np.exp(weights - np.logaddexp.reduce(weights))
+    # Steps are repeated for a few moves, so that 200,000 of them err by less than this.
+    np.testing.assert_allclose(found.shares, expected[1:], atol=0.01)
+
+
+def test_links_of_particles_at_walls():
+    """Particles that bounce in a box are followed, and their turns found."""
+    rng = np.random.default_rng(5)
+    x, v, frames, truth, total = 12 * rng.random((8, 2)), rng.normal(size=(8, 2)), [], [], 0
+    bounced = 0
+    for _ in range(25):
+        x = x + v
+        over = (x < 0) | (x > 12)
+        bounced += over.any(axis=1).sum()
+        x, v = np.where(x < 0, -x, np.where(x > 12, 24 - x, x)), np.where(over, -v, v)
+        frames.append(x + 0.05 * rng.normal(size=x.shape))
+        truth += [(total - 8 + k, total + k) for k in range(8) if total]
+        total += 8
+    found = pv.track(frames, motion="velocity", seed=0)
+    assert f1(found, set(truth)) > 0.97
+    share = bounced / len(truth)
+    mean, sd = found.summary()["turns"]
+    assert share > 0.05
+    assert mean == pytest.approx(share, abs=4 * sd)
 
 
 def test_weights_of_associations_with_velocities_are_those_of_dense_normals():
-    variances = np.array([0.2, 0.1, 0.6, 0.15])
+    variances = FLYING
     _, problem, parameters = small_problem(variances)
     times = problem.time
     preds = all_associations(problem.links.starts(10), problem.links.cands)

@@ -1,7 +1,7 @@
 """A chain of associations and parameters, by turns (Oh, Russell and Sastry, 2009)."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ _PRIOR_STEPS = 2.0
 # Metropolis steps for the motion each time, their size in log variances, and the standard deviation
 # of the prior of these about the first values.
 _MOTION_STEPS = 2
+# The prior of the share of links with a turn is Beta(1, this).
+_AGAINST_TURNS = 19.0
 _MOTION_SIZE = 0.15
 _MOTION_PRIOR = 3.0
 
@@ -25,10 +27,26 @@ class Motion(NamedTuple):
         sd: (d,) standard deviations of the steps of a random walk.
         variances: (4,) those of particles with a velocity: of diffusion and of the change of
             velocity in a step, of the first velocity, and of the noise; None for a random walk.
+        turns: The probability that a particle with a velocity takes a new one between two points,
+            e.g. at a wall. Its step is then normal with the variance `spread`.
     """
 
     sd: np.ndarray
     variances: np.ndarray | None = None
+    turns: float = 0.0
+
+
+def spread(variances: np.ndarray, span: Any) -> Any:
+    """The variance of a step over some time whose velocity is not known."""
+    diffusion, turning, speed, noise = variances
+    return diffusion * span + turning * span**3 / 3 + speed * span**2 + 2 * noise
+
+
+def log_turns(links: Links, variances: np.ndarray) -> np.ndarray:
+    """(E,) log densities of the steps of links, if the particles turn on the way."""
+    total = spread(variances, links.span)
+    d = links.square.shape[1]
+    return -0.5 * (d * np.log(2.0 * np.pi * total) + links.moved / total)
 
 
 class Parameters(NamedTuple):
@@ -65,10 +83,14 @@ class Problem:
 
     def scores(self, parameters: Parameters) -> np.ndarray:
         """(E,) log weights of links; without those of the motion, if that depends on all."""
-        found = log_links(self.links, self.frame, self.clock, parameters.rates)
-        if parameters.motion.variances is None:
-            found = found + log_steps(self.links, parameters.motion.sd)
-        return found
+        links, motion = self.links, parameters.motion
+        found = log_links(links, self.frame, self.clock, parameters.rates)
+        if motion.variances is None:
+            return found + log_steps(links, motion.sd)
+        if links.kinds == 1:
+            return found
+        turned = np.log(motion.turns) + log_turns(links, motion.variances)
+        return found + np.where(links.turn, turned, np.log1p(-motion.turns))
 
     def ends(self, parameters: Parameters) -> np.ndarray:
         """(3, N) log weights of beginning, ending and being alone."""
@@ -99,20 +121,34 @@ class Association:
             *(np.zeros(N), np.zeros(N)),
         )
 
-    def log_likelihood(self, variances: np.ndarray) -> float:
-        """The log likelihood of all points but the first of each track; filters their heads."""
+    @property
+    def turned(self) -> np.ndarray:
+        """The points that come after a turn."""
+        later = np.flatnonzero(self.edge >= 0)
+        return later[self.problem.links.turn[self.edge[later]]]
+
+    def _filter(self, variances: np.ndarray) -> float:
+        """Filter the heads of all tracks, which begin anew after a turn; return the likelihood."""
         from permvi.inference.tracks.filters import filter_heads
 
-        problem = self.problem
-        return filter_heads(self.pred, problem.points, problem.time, variances, self.state)
+        pred = self.pred.copy()
+        pred[self.turned] = -1
+        return filter_heads(pred, self.problem.points, self.problem.time, variances, self.state)
+
+    def log_likelihood(self, variances: np.ndarray) -> float:
+        """The log likelihood of all points but the first of each track; filters their heads."""
+        turns = self.problem.links.take(self.edge[self.turned])
+        return self._filter(variances) + float(log_turns(turns, variances).sum())
 
     def refresh(self, variances: np.ndarray) -> None:
         """Filter the heads and tails of all tracks."""
         from permvi.inference.tracks.filters import filter_tails
 
         problem = self.problem
-        self.log_likelihood(variances)
-        filter_tails(self.succ, problem.points, problem.time, variances, self.state)
+        self._filter(variances)
+        succ = self.succ.copy()
+        succ[self.pred[self.turned]] = -1
+        filter_tails(succ, problem.points, problem.time, variances, self.state)
 
     def log_weight(self, parameters: Parameters) -> float:
         """The log weight of the association and the points."""
@@ -122,7 +158,7 @@ class Association:
         total += ends[2, first & last].sum()
         total += self.problem.scores(parameters)[self.edge[~first]].sum()
         if parameters.motion.variances is not None:
-            total += self.log_likelihood(parameters.motion.variances)
+            total += self._filter(parameters.motion.variances)
         return float(total)
 
 
@@ -144,7 +180,7 @@ def draw_parameters(
     """Draw the parameters given an association; without a generator, take likely values.
 
     Variances of a random walk have inverse gamma posteriors. Those of particles with a velocity
-    take Metropolis steps.
+    take Metropolis steps. The share of turns has a beta posterior.
     """
     problem = association.problem
     share = false_share(problem.ends(now))
@@ -156,6 +192,10 @@ def draw_parameters(
     if motion.variances is not None:
         if rng is not None:
             motion = motion._replace(variances=_move_motion(association, motion.variances, rng))
+            if problem.links.kinds > 1:
+                turned = len(association.turned)
+                others = np.count_nonzero(association.edge >= 0) - turned
+                motion = motion._replace(turns=rng.beta(1.0 + turned, _AGAINST_TURNS + others))
     elif not problem.known_sd:
         used = association.edge[association.edge >= 0]
         links = problem.links
@@ -192,7 +232,8 @@ class Draws(NamedTuple):
         preds: (S, N) predecessors, -1 for none.
         shares: (E,) the share of the time that each candidate link was there.
         false: (N,) the probability that each point is false.
-        parameters: (S, 5 + p) the rates, and the sd or variances of the motion.
+        parameters: (S, 5 + p) the rates, and the sd of the motion, or the square roots of its
+            variances and the share of turns.
         last: The last association with its parameters.
     """
 
@@ -227,7 +268,7 @@ def run_chain(
 
     Args:
         start: Where to begin; its association is changed.
-        picks: The links that moves begin with.
+        picks: The links that moves begin with; of those with and without a turn, the latter.
         num_draws: How many draws to return.
         per_link: How many moves to try before each, for every link.
         rng: A generator.
@@ -266,6 +307,7 @@ def run_chain(
             kernels.run(
                 *(num_rounds, num_moves, picks, blocks, starts, links.cands, links.tails, scores),
                 *(ends, problem.frame, problem.points, problem.time, int(moving), variances, heat),
+                *(links.kinds, links.turn),
                 *(association.pred, association.succ, association.edge, counts, association.state),
                 rng,
             )
@@ -275,7 +317,7 @@ def run_chain(
         preds[k] = association.pred
         alone = (association.pred < 0) & (association.succ < 0)
         false[alone] += share[alone]
-        moved = parameters.motion.sd if not moving else np.sqrt(variances)
+        moved = [*np.sqrt(variances), parameters.motion.turns] if moving else parameters.motion.sd
         values.append([*parameters.rates, *moved])
     return Draws(
         preds,

@@ -5,10 +5,15 @@ the ``pred`` of at most one other. With all tracks cut at a link, a **head** is 
 point j and a **tail** is what begins with a point i. The gain of a link is the log weight of head
 and tail as one track less that of the two as they are, apart from what it costs to begin and end.
 Points that walk at random have a fixed gain for each link. For points with a velocity, it depends
-on the whole tracks, through the filter of the head and the likelihood of the tail.
+on the whole tracks, through the filter of the head and the likelihood of the tail. If they may turn
+on the way, each candidate is there twice, without and with a turn. A turn has a fixed gain, and to
+the filters it is an end and a beginning.
 
-All moves are symmetric: a link is picked uniformly from the candidates that lead to a frame, a kind
-of move independently of it, and the reverse is found in as many ways.
+All moves are symmetric but for turns: a link is picked uniformly from the candidates that lead to a
+frame, a kind of move independently of it, and the reverse is found in as many ways. Whether a link
+that is added has a turn is chosen with fixed probabilities. Dividing the weight of each link by the
+probability of its choice makes up for it, except for the picked link where it is only added or only
+removed: either way it was picked.
 """
 
 import numpy as np
@@ -25,25 +30,36 @@ from permvi.inference.tracks.filters import (
 
 # Room for a mean and a covariance, twice.
 _Room = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-# Points, times, motion, filters and room.
-_Where = tuple[np.ndarray, np.ndarray, np.ndarray, State, _Room]
+# Points, times, motion, filters, room, and whether links have a turn.
+_Where = tuple[np.ndarray, np.ndarray, np.ndarray, State, _Room, np.ndarray]
+# How often links with a turn are chosen.
+_TURNS = 0.15
+_LOG_TURN, _LOG_NO_TURN = float(np.log(_TURNS)), float(np.log(1.0 - _TURNS))
 
 
 @compiled()
-def _find(starts: np.ndarray, cands: np.ndarray, j: int, i: int) -> int:
-    """The number of the candidate link from j to i; -1 if it is none."""
-    for e in range(starts[i], starts[i + 1]):
+def _choose(e: int, kinds: int, rng: np.random.Generator) -> int:
+    """Choose between a link without a turn and the same with one."""
+    return e + 1 if kinds > 1 and rng.random() < _TURNS else e
+
+
+@compiled()
+def _find(
+    starts: np.ndarray, cands: np.ndarray, j: int, i: int, kinds: int, rng: np.random.Generator
+) -> int:
+    """The number of a candidate link from j to i; -1 if there is none."""
+    for e in range(starts[i], starts[i + 1], kinds):
         if cands[e] == j:
-            return e
+            return _choose(e, kinds, rng)
     return -1
 
 
 @compiled()
 def _join(e: int, j: int, i: int, scores: np.ndarray, moving: int, where: _Where) -> float:
     """The gain of link e from j to i."""
-    if not moving:
+    points, time, motion, state, room, turn = where
+    if not moving or turn[e]:
         return scores[e]
-    points, time, motion, state, room = where
     mean, cov = room[0], room[1]
     predict(j, i, state[0][j], state[1][j], points, time, motion, mean, cov)
     met = meet(mean, cov, state[2][i], state[3][i], state[4][i])
@@ -62,15 +78,19 @@ def _thread(
         if c >= 0:
             total += scores[ec]
         return total
-    points, time, motion, state, room = where
+    points, time, motion, state, room, turn = where
     mean, cov, next_mean, next_cov = room
-    if a >= 0:
+    if a >= 0 and not turn[ea]:
         predict(a, i, state[0][a], state[1][a], points, time, motion, mean, cov)
         total += scores[ea] + observe(mean, cov, motion[3])
     else:
+        if a >= 0:
+            total += scores[ea]
         mean[:] = 0.0
         cov[0], cov[1], cov[2] = motion[3], 0.0, motion[2]
-    if c >= 0:
+    if c >= 0 and turn[ec]:
+        total += scores[ec]
+    elif c >= 0:
         predict(i, c, mean, cov, points, time, motion, next_mean, next_cov)
         met = meet(next_mean, next_cov, state[2][c], state[3][c], state[4][c])
         total += scores[ec] + met - state[5][c]
@@ -119,20 +139,23 @@ def _follow(
     back: tuple[int, int, int],
     pred: np.ndarray,
     succ: np.ndarray,
-    points: np.ndarray,
-    time: np.ndarray,
-    motion: np.ndarray,
-    state: State,
+    edge: np.ndarray,
+    where: _Where,
 ) -> None:
-    """Filter heads again from the points ``ahead`` on, and tails from those ``back`` backwards."""
+    """Filter heads from ``ahead`` on and tails from ``back`` backwards, each up to a turn."""
+    points, time, motion, state, _, turn = where
     for i in ahead:
         while i >= 0:
-            update_head(i, pred[i], points, time, motion, state)
+            before = pred[i] if pred[i] >= 0 and not turn[edge[i]] else -1
+            update_head(i, before, points, time, motion, state)
             i = succ[i]
+            if i >= 0 and turn[edge[i]]:
+                break
     for i in back:
         while i >= 0:
-            update_tail(i, succ[i], points, time, motion, state)
-            i = pred[i]
+            after = succ[i] if succ[i] >= 0 and not turn[edge[succ[i]]] else -1
+            update_tail(i, after, points, time, motion, state)
+            i = pred[i] if pred[i] >= 0 and not turn[edge[i]] else -1
 
 
 @compiled()
@@ -152,6 +175,8 @@ def run(
     moving: int,
     motion: np.ndarray,
     heat: float,
+    kinds: int,
+    turn: np.ndarray,
     pred: np.ndarray,
     succ: np.ndarray,
     edge: np.ndarray,
@@ -179,6 +204,9 @@ def run(
         motion: (4,) variances: of diffusion and of velocity per step, of the first velocity, of
             the noise.
         heat: Log weights are divided by this temperature.
+        kinds: 2 if each candidate is there twice, without and with a turn, else 1; ``picks`` has
+            those without.
+        turn: (E,) whether candidates have a turn.
         pred: (N,) the earlier point that each is linked with, -1 for none.
         succ: (N,) the later point, likewise.
         edge: (N,) the candidate that links a point with its ``pred``.
@@ -188,7 +216,12 @@ def run(
     """
     d = points.shape[1]
     room = (np.empty((d, 2)), np.empty(3), np.empty((d, 2)), np.empty(3))
-    where = (points, time, motion, state, room)
+    where = (points, time, motion, state, room, turn)
+    if kinds > 1:
+        # See the module; a hot chain is to visit weights to the power of 1 / heat.
+        scores = scores.copy()
+        for e in range(len(scores)):
+            scores[e] -= heat * (_LOG_TURN if turn[e] else _LOG_NO_TURN)
     since = np.zeros(len(pred), np.int64)
     total = num_rounds * num_moves.sum()
     block, left = 0, num_moves[0]
@@ -199,16 +232,18 @@ def run(
             left = num_moves[block]
         left -= 1
         size = blocks[block + 1] - blocks[block]
-        e = picks[blocks[block] + int(rng.random() * size)]
+        e = _choose(picks[blocks[block] + int(rng.random() * size)], kinds, rng)
+        picked = heat * (_LOG_TURN if turn[e] else _LOG_NO_TURN) if kinds > 1 else 0.0
         j, i = cands[e], tails[e]
         kind = rng.random()
         a, b = pred[i], succ[j]
         ahead, back = (-1, -1, -1), (-1, -1, -1)
         if kind < 0.55:
             # Link or cut, take over the other's link, or exchange tails.
-            if a == j:
+            if edge[i] == e:
                 gain = (
-                    _node(j, pred[j], -1, ends)
+                    -picked
+                    + _node(j, pred[j], -1, ends)
                     + _node(i, -1, succ[i], ends)
                     - _node(j, pred[j], 0, ends)
                     - _node(i, 0, succ[i], ends)
@@ -216,6 +251,12 @@ def run(
                 )
                 if _accept(gain, heat, rng):
                     _link(i, -1, -1, step, pred, succ, edge, since, counts)
+                    ahead, back = (i, -1, -1), (j, -1, -1)
+            elif a == j:
+                gain = _join(e, j, i, scores, moving, where)
+                gain -= _join(edge[i], j, i, scores, moving, where)
+                if _accept(gain, heat, rng):
+                    _link(i, e, j, step, pred, succ, edge, since, counts)
                     ahead, back = (i, -1, -1), (j, -1, -1)
             else:
                 gain = _join(e, j, i, scores, moving, where)
@@ -225,11 +266,13 @@ def run(
                 if b >= 0:
                     gain -= _join(edge[b], j, b, scores, moving, where)
                 if a >= 0 and b >= 0:
-                    other = _find(starts, cands, a, b)
+                    other = _find(starts, cands, a, b, kinds, rng)
                     if other < 0:
                         continue
                     gain += _join(other, a, b, scores, moving, where)
                 else:
+                    if a < 0 and b < 0:
+                        gain += picked
                     if a < 0:
                         after = succ[i]
                         gain += _node(i, 0, after, ends) - _node(i, -1, after, ends)
@@ -251,14 +294,15 @@ def run(
                     ahead, back = (i, b, -1), (j, a, -1)
         elif kind < 0.7:
             # Take a point out of its track and let it be alone, or the reverse.
-            if a == j and succ[i] >= 0:
+            if edge[i] == e and succ[i] >= 0:
                 c = succ[i]
-                past = _find(starts, cands, j, c)
+                past = _find(starts, cands, j, c, kinds, rng)
                 if past < 0:
                     continue
                 gain = (
                     _join(past, j, c, scores, moving, where)
                     + _node(i, -1, -1, ends)
+                    - picked
                     - _thread(j, i, c, e, edge[c], scores, moving, where)
                 )
                 if _accept(gain, heat, rng):
@@ -266,11 +310,12 @@ def run(
                     _link(c, past, j, step, pred, succ, edge, since, counts)
                     ahead, back = (c, i, -1), (j, i, -1)
             elif a < 0 and succ[i] < 0 and b >= 0:
-                onward = _find(starts, cands, i, b)
+                onward = _find(starts, cands, i, b, kinds, rng)
                 if onward < 0:
                     continue
                 gain = (
                     _thread(j, i, b, e, onward, scores, moving, where)
+                    + picked
                     - _join(edge[b], j, b, scores, moving, where)
                     - _node(i, -1, -1, ends)
                 )
@@ -287,10 +332,10 @@ def run(
             if one < 0 or one == two or frame[one] != frame[two]:
                 continue
             p1, n1, p2, n2 = pred[one], succ[one], pred[two], succ[two]
-            f1 = _find(starts, cands, p1, two) if p1 >= 0 else -1
-            f2 = _find(starts, cands, p2, one) if p2 >= 0 else -1
-            g1 = _find(starts, cands, two, n1) if n1 >= 0 else -1
-            g2 = _find(starts, cands, one, n2) if n2 >= 0 else -1
+            f1 = _find(starts, cands, p1, two, kinds, rng) if p1 >= 0 else -1
+            f2 = _find(starts, cands, p2, one, kinds, rng) if p2 >= 0 else -1
+            g1 = _find(starts, cands, two, n1, kinds, rng) if n1 >= 0 else -1
+            g2 = _find(starts, cands, one, n2, kinds, rng) if n2 >= 0 else -1
             if (p1 >= 0 > f1) or (p2 >= 0 > f2) or (n1 >= 0 > g1) or (n2 >= 0 > g2):
                 continue
             e1, e2 = edge[one], edge[two]
@@ -322,12 +367,13 @@ def run(
             # Pass tails that begin in the same frame round three tracks.
             if a < 0 or b < 0 or a == j:
                 continue
-            third = starts[b] + int(rng.random() * (starts[b + 1] - starts[b]))
+            num = (starts[b + 1] - starts[b]) // kinds
+            third = _choose(starts[b] + kinds * int(rng.random() * num), kinds, rng)
             c = cands[third]
             t = succ[c]
             if c in (j, a) or t < 0:
                 continue
-            last = _find(starts, cands, a, t)
+            last = _find(starts, cands, a, t, kinds, rng)
             if last < 0 or frame[b] != frame[i] or frame[t] != frame[i]:
                 continue
             gain = (
@@ -346,7 +392,7 @@ def run(
                 _link(t, last, a, step, pred, succ, edge, since, counts)
                 ahead, back = (i, b, t), (j, c, a)
         if moving and ahead[0] >= 0:
-            _follow(ahead, back, pred, succ, points, time, motion, state)
+            _follow(ahead, back, pred, succ, edge, where)
     for i in range(len(pred)):
         if pred[i] >= 0:
             counts[edge[i]] += total - since[i]

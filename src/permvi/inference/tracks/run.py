@@ -80,7 +80,8 @@ def track(
     particle. The weight of all links is a product over tracks, see `permvi.inference.tracks.rates`;
     the density of a step over a time t of a random walk is normal with variance
     :math:`\sigma^2 t` along each coordinate. With ``motion="velocity"`` particles go on in their
-    direction: the velocity is a random walk, and points are seen with noise.
+    direction: the velocity is a random walk, and points are seen with noise; now and then a
+    particle takes a new direction, as at a wall.
 
     What is not given is inferred: the step has an inverse gamma prior worth two steps of a size
     that is guessed from all pairs of neighbouring points, the rates have exponential priors, and
@@ -166,8 +167,8 @@ def track(
         found = _sample(start, seed, progress, num_moves, num_draws, fixed=all_given)
     moving = start.parameters.motion.variances is not None
     if moving:
-        labels = [*NAMES, *velocity.NAMES]
-        units = np.full(len(velocity.NAMES), np.exp(np.log(unit).mean()))
+        labels = [*NAMES, *velocity.NAMES, "turns"]
+        units = np.append(np.full(len(velocity.NAMES), np.exp(np.log(unit).mean())), 1.0)
     else:
         labels, units = [*NAMES, *(f"sd_{scene.axes[k]}" for k in used)], unit
     values = found.parameters * np.concatenate([np.ones(len(NAMES)), units])
@@ -176,8 +177,8 @@ def track(
         settings["sd"] = steps.tolist()
     return TrackPosterior(
         scene=scene,
-        tails=start.problem.links.tails,
-        cands=start.problem.links.cands,
+        tails=start.problem.links.tails[:: start.problem.links.kinds],
+        cands=start.problem.links.cands[:: start.problem.links.kinds],
         p_links=found.shares,
         p_false=found.false,
         draws=found.preds,
@@ -300,7 +301,7 @@ def _sample(
     picks = chain.rivals(problem, problem.scores(parameters), problem.ends(parameters), _CERTAIN)
     moving = parameters.motion.variances is not None
     if moving:
-        picks = np.arange(len(problem.links.tails))
+        picks = np.flatnonzero(~problem.links.turn)
     cost = _COST_OF_VELOCITY if moving else 1
     total = num_moves or min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES // cost)
     # There is a move for each link before each draw, if so many moves can be made.
@@ -320,9 +321,11 @@ def _sample(
             warm = chain.run_chain(now, picks, num, per_link, rng, heat=heat, fixed=fixed)
             now = warm.last
         found.append(chain.run_chain(now, picks, num_draws, per_link, rng, fixed=fixed))
-    shares = np.mean([draws.shares for draws in found], axis=0)
+    # With a turn or without, a link is the same link.
+    by_chain = [draws.shares.reshape(-1, problem.links.kinds).sum(axis=1) for draws in found]
+    shares = np.mean(by_chain, axis=0)
     # Two chains of the same error differ by more than their mean errs.
-    apart = 0.5 * np.abs(found[0].shares - found[1].shares)
+    apart = 0.5 * np.abs(by_chain[0] - by_chain[1])
     likely = shares > 0.5
     error = float(apart[likely].mean()) if likely.any() else 0.0
     verdict: Literal["trust", "check", "do not trust"]

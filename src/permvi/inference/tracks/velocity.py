@@ -17,11 +17,14 @@ from permvi.inference.tracks.chain import (
     Start,
     draw_parameters,
     log_prior_motion,
+    spread,
 )
 from permvi.inference.tracks.rates import Clock, Rates, end_weights, log_ended, log_seen
 
 # The names of the square roots of the variances of `chain.Motion`.
 NAMES = ("diffusion", "turning", "speed", "noise")
+# The first guess of the share of links with a turn.
+_FIRST_TURNS = 0.02
 # First guesses of the variances, in units of a random step: the steps are velocities.
 _FIRST = np.array([0.02, 0.05, 1.0, 0.01])
 _NUM_ROUNDS = 3
@@ -59,8 +62,9 @@ def begin(start: Start, *, choose: bool) -> Start:
     near = _near_links(problem.points, problem.frame, problem.clock, variances)
     tails = np.concatenate([near.tails, links.tails])
     cands = np.concatenate([near.cands, links.cands])
-    both = make_links(tails, cands, problem.points, problem.time)
-    return Start(Association(_with(problem, both), pred), parameters)
+    both = make_links(tails, cands, problem.points, problem.time).with_turns()
+    motion = parameters.motion._replace(turns=_FIRST_TURNS)
+    return Start(Association(_with(problem, both), pred), parameters._replace(motion=motion))
 
 
 def _with(problem: Problem, links: Links) -> Problem:
@@ -122,7 +126,7 @@ def _follow(
     seen = log_seen(clock, rates.deaths, rates.missed)
     ended = np.exp(log_ended(clock, rates.deaths, rates.missed))
     ends = end_weights(clock, rates, frame)
-    noise, spread = variances[3], variances[2]
+    noise, speed = variances[3], variances[2]
     pred = np.full(N, -1)
     heads = _Heads(np.zeros(0, np.int64), np.zeros((0, d, 2)), np.zeros((0, 3)))
     for v in range(T):
@@ -130,7 +134,7 @@ def _follow(
         recent = frame[heads.last] >= v - clock.memory - 1
         heads = _Heads(*(part[recent] for part in heads))
         fresh = _Heads(
-            here, np.zeros((len(here), d, 2)), np.tile([noise, 0.0, spread], (len(here), 1))
+            here, np.zeros((len(here), d, 2)), np.tile([noise, 0.0, speed], (len(here), 1))
         )
         if not len(here):
             continue
@@ -194,7 +198,7 @@ def _near_links(
             if not 0 <= w < T or trees[u] is None or trees[w] is None:
                 continue
             span = abs(clock.times[w] - clock.times[u])
-            wide = _REACH * np.sqrt(_spread(variances, span))
+            wide = _REACH * np.sqrt(spread(variances, span))
             before = np.arange(firsts[u], firsts[u + 1])
             most = min(_MOST_NEAREST, firsts[w + 1] - firsts[w])
             apart, which = trees[w].query(points[before], k=range(1, most + 1))
@@ -224,12 +228,6 @@ def _add(
 ) -> None:
     tails.append(target if step > 0 else source)
     cands.append(source if step > 0 else target)
-
-
-def _spread(variances: np.ndarray, span: float) -> float:
-    """The variance of a step whose velocity is not known."""
-    diffusion, turning, speed, noise = variances
-    return float(diffusion * span + turning * span**3 / 3 + speed * span**2 + 2 * noise)
 
 
 def _uncertainty(variances: np.ndarray, span: float, ahead: float) -> float:
