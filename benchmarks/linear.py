@@ -309,8 +309,8 @@ on {machine}, next to other work.
 
 - `error`: mean over rows of the total variation to the true marginals; `worst_row` is the largest.
 - `truth`: the programme behind the true marginals. `truth_uncertainty` is the mean total variation
-  between two halves of the chains, or the weight that a series leaves out. A truth is refused if
-  its chains differ by more than a third of the error allowed.
+  between two halves of the chains, or the probability of a background that is spread evenly. A
+  truth is refused if that is more than a third of the error allowed.
 - `cpu_s`: for `auto` from the start of `permvi match` to its printed table, for other methods of a
   process that calls `pv.fit`. In the parts modes, evidence and bounds the fit alone.
 - `z`: error of the log evidence divided by its stated standard error.

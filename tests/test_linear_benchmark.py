@@ -100,8 +100,9 @@ def test_moving_holes_agree_with_the_exact_answer(loops, family, rows):
 def test_truths_of_an_accelerator_are_kept(loops, tmp_path, monkeypatch):
     monkeypatch.setattr(linear_truth, "CACHE", tmp_path)
     monkeypatch.setattr(linear_truth_device, "compiled", lambda _: loops)
-    monkeypatch.setattr(linear_truth_device, "GROUPS", {"few": [("partial", 7, 8)]})
-    linear_truth_device.run(tmp_path, 60, ["few"], "c++")
+    quick = linear_truth_device.Machine((), 64, {60: 0.2})
+    monkeypatch.setattr(linear_truth_device, "_MACHINES", {"c++": quick})
+    linear_truth_device.run(tmp_path, 60, {"few": (("partial", 7, 8),)}, "c++")
     (told,) = linear_truth_device.keep([tmp_path / "few.npz"])
     assert told.startswith("partial:7:8")
     assert told.endswith("usable")

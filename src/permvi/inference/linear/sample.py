@@ -23,11 +23,12 @@ _FIRST_PER_ROW = 400
 _STEPS_PER_ROW = 30_000
 _FEWEST_STEPS = 36_000_000
 _MOST_STEPS = 500_000_000
-# Steps on tables that stay in the processor's cache, of at most so many pairs, are fast: there may
-# be more of them for each row, up to this many rows, and then ever fewer.
-_CACHED_PAIRS = 500_000
-_FAST_STEPS_PER_ROW = 240_000
+# There may be more of them for each row up to this many rows, and then ever fewer; steps on tables
+# that do not stay in the processor's cache, of more than so many pairs, are slower.
 _FEW_ROWS = 1_000
+_CACHED_PAIRS = 500_000
+_CACHED_STEPS_PER_ROW = 240_000
+_OTHER_STEPS_PER_ROW = 360_000
 # Steps that estimate the evidence: at least, and for each row.
 _EVIDENCE_STEPS = 4_000_000
 _EVIDENCE_PER_ROW = 1_500
@@ -141,10 +142,9 @@ def _expected(planned: int, limit: int, factor: float) -> int:
 
 def _most_steps(n: int, num_pairs: int) -> int:
     """Return the most steps of all chains for n rows with so many pairs."""
-    fast = 0
-    if num_pairs <= _CACHED_PAIRS:
-        fast = int(_FAST_STEPS_PER_ROW * n * min(1.0, _FEW_ROWS / n) ** 2)
-    return min(max(_STEPS_PER_ROW * n, fast, _FEWEST_STEPS), _MOST_STEPS)
+    per_row = _CACHED_STEPS_PER_ROW if num_pairs <= _CACHED_PAIRS else _OTHER_STEPS_PER_ROW
+    of_few = int(per_row * n * min(1.0, _FEW_ROWS / n) ** 2)
+    return min(max(_STEPS_PER_ROW * n, of_few, _FEWEST_STEPS), _MOST_STEPS)
 
 
 def _plausible(gauge: Gauge) -> np.ndarray:
