@@ -35,12 +35,15 @@ Task = tuple[str, int, int]  # family, size and seed
 _POINTS = tuple(f"{kind}-{sigma}" for kind in ("plane", "space") for sigma in (0.1, 0.2, 0.3, 0.5))
 _TABLES = ("gaussian-2", "gaussian-5", "cauchy")
 _HARD = ("plane-0.4", "space-0.4", "partial-0.4")
+_FLAT = ("plane-0.5", "space-0.5", "plane-0.3", "gaussian-2")
 # In order of importance.
 GROUPS: dict[str, tuple[Task, ...]] = {
     "plane-1000": tuple((family, 1000, 61) for family in _POINTS[:4]),
     "space-1000": tuple((family, 1000, 61) for family in _POINTS[4:]),
     "tables-1000": tuple((family, 1000, 61) for family in _TABLES[1:]),
     "gaussian-1000": (("gaussian-2", 1000, 61),),
+    # The step limits of flat tables were chosen on seed 61.
+    "flat-1000": tuple((family, 1000, 71) for family in _FLAT),
     "partial-1000": (("partial", 1000, 61), ("space-0.3", 1000, 0), ("partial", 1000, 0)),
     "all-300": (
         *((family, 300, 61) for family in (*_POINTS, *_TABLES, "partial", *_HARD)),
