@@ -41,8 +41,9 @@ _SCORES = {
     "score": "log-odds",
     "cost": "costs",
 }
-# Probabilities of 1 count as this, the largest number below 1.
+# Rows of a table that are all right.
 _NONE = np.empty(0, np.int64)
+# Probabilities of 1 count as this, the largest number below 1.
 _ALMOST_ONE = 1.0 - 2.0**-53
 # How far the weights and the probabilities of one file may be apart.
 _SAME = 0.02

@@ -14,10 +14,10 @@ _PRIOR_STEPS = 2.0
 # Metropolis steps for the motion each time, their size in log variances, and the standard deviation
 # of the prior of these about the first values.
 _MOTION_STEPS = 2
-# The prior of the share of links with a turn is Beta(1, this).
-_AGAINST_TURNS = 19.0
 _MOTION_SIZE = 0.15
 _MOTION_PRIOR = 3.0
+# The prior of the share of links with a turn is Beta(1, this).
+_AGAINST_TURNS = 19.0
 
 
 class Motion(NamedTuple):
