@@ -97,7 +97,12 @@ def interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) ->
                 context.step(min(stop.done, stop.total), stop.total)
     except BaseException as error:
         stop.asked = True
-        if not isinstance(error, KeyboardInterrupt) or not work.sums_up(lambda: stop.heard):
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        # Large problems take seconds to sum up, and nobody should press Ctrl-C again meanwhile.
+        with contextlib.suppress(KeyboardInterrupt):
+            context.progress("interrupted, summing up", 0, 1)
+        if not work.sums_up(lambda: stop.heard):
             raise
     return work.result()
 
