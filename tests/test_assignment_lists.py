@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 
 from permvi._assignment.lists import Pairs, solve_pairs
 
@@ -53,3 +54,27 @@ def test_best_matching_and_prices(row_share, col_share, rng):
             lone = alone[0].copy(), alone[1].copy()
             lone[0][i] = lone[1][j] = -np.inf
             assert max(log_weights(forced, *lone)) <= best - gap + 1e-9
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6], ids=["ties", "reals"])
+def test_large_lists_against_scipy(scale, rng):
+    """Whole numbers have many ties, where bids must not go round in circles."""
+    for n in (40, 150):
+        rows, cols = np.nonzero((rng.random((n, n)) < 0.1) | np.eye(n, dtype=bool))
+        scores = np.round(scale * rng.normal(size=len(rows))) / scale
+        must = np.full(n, -np.inf)
+        perm, of_rows, of_cols = solve_pairs(Pairs(rows, cols, scores, must, must))
+        table = np.full((n, n), -np.inf)
+        table[rows, cols] = scores
+        best = table[linear_sum_assignment(table, maximize=True)].sum()
+        assert table[np.arange(n), perm].sum() == pytest.approx(best)
+        gaps = of_rows[rows] + of_cols[cols] - scores
+        assert gaps.min() >= -1e-9
+        np.testing.assert_allclose(gaps[cols == perm[rows]], 0.0, atol=1e-9)
+
+
+def test_another_thread_can_end_the_search():
+    pairs = Pairs(np.arange(3), np.arange(3), np.zeros(3), *np.full((2, 3), -np.inf))
+    with pytest.raises(KeyboardInterrupt):
+        solve_pairs(pairs, np.ones(1, bool))
+    np.testing.assert_array_equal(solve_pairs(pairs, np.zeros(1, bool)).perm, np.arange(3))

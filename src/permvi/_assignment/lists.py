@@ -57,30 +57,36 @@ class Solution(NamedTuple):
     col_prices: np.ndarray
 
 
-def solve_pairs(pairs: Pairs) -> Solution:
+def solve_pairs(pairs: Pairs, stopped: np.ndarray | None = None) -> Solution:
     """Return the matching of largest weight and its prices.
+
+    Args:
+        pairs: The pairs and weights.
+        stopped: (1,) a flag that another thread sets to end the search.
 
     Raises:
         ValueError: No matching is feasible.
+        KeyboardInterrupt: ``stopped`` was set before the end.
     """
+    stopped = np.zeros(1, bool) if stopped is None else stopped
     n, m = len(pairs.row_alone), len(pairs.col_alone)
     row_free, col_free = pairs.row_alone > -np.inf, pairs.col_alone > -np.inf
     if n == m and not (row_free.any() and col_free.any()):
         # All are matched, whatever the weights of staying alone.
         must, free = np.full(n, -np.inf), np.zeros(m)
-        return _match(pairs._replace(row_alone=must, col_alone=free))
+        return _match(pairs._replace(row_alone=must, col_alone=free), stopped)
     if col_free.all():
-        return _match(pairs)
+        return _match(pairs, stopped)
     if row_free.all():
-        flipped = _match(pairs.transposed)
+        flipped = _match(pairs.transposed, stopped)
         perm = np.full(n, -1)
         matched = np.flatnonzero(flipped.perm >= 0)
         perm[flipped.perm[matched]] = matched
         return Solution(perm, flipped.col_prices, flipped.row_prices)
-    return _match_embedded(pairs)
+    return _match_embedded(pairs, stopped)
 
 
-def _match(pairs: Pairs) -> Solution:
+def _match(pairs: Pairs, stopped: np.ndarray) -> Solution:
     """Match rows with columns that may all stay unused."""
     # Imported here because it loads numba.
     from permvi._assignment.list_kernels import match_rows
@@ -88,13 +94,15 @@ def _match(pairs: Pairs) -> Solution:
     starts = np.searchsorted(pairs.rows, np.arange(len(pairs.row_alone) + 1))
     cols = np.ascontiguousarray(pairs.cols, dtype=np.int64)
     weights = (np.ascontiguousarray(part, dtype=np.float64) for part in pairs[2:])
-    found = Solution(*match_rows(starts, cols, *weights))
+    found = Solution(*match_rows(starts, cols, *weights, stopped))
+    if stopped[0]:
+        raise KeyboardInterrupt
     if found.perm.min(initial=-1) < -1:
         raise ValueError(INFEASIBLE)
     return found
 
 
-def _match_embedded(pairs: Pairs) -> Solution:
+def _match_embedded(pairs: Pairs, stopped: np.ndarray) -> Solution:
     """Match where only some of the rows and some of the columns may stay alone.
 
     This is a perfect matching of twice the size: row i gets an extra column for staying alone and
@@ -110,6 +118,6 @@ def _match_embedded(pairs: Pairs) -> Solution:
     gains = np.concatenate([pairs.scores, *alone, np.zeros(len(pairs.scores))])
     order = np.argsort(rows, kind="stable")
     must, free = np.full(n + m, -np.inf), np.zeros(n + m)
-    found = _match(Pairs(rows[order], cols[order], gains[order], must, free))
+    found = _match(Pairs(rows[order], cols[order], gains[order], must, free), stopped)
     perm = np.where(found.perm[:n] < m, found.perm[:n], -1)
     return Solution(perm, found.row_prices[:n], found.col_prices[:m])

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from permvi._jax import is_loaded, jax
 from permvi.inference.method import Context
 from permvi.problem.evaluation import float64
@@ -31,12 +33,22 @@ class Stop:
     Attributes:
         total: The number of steps that are planned, 0 while that is unknown.
         done: The number of steps so far.
-        asked: Whether chains are asked to stop.
+        flag: (1,) whether chains are asked to stop, for compiled code to look at.
         heard: Whether one of them has noticed.
     """
 
     def __init__(self) -> None:
-        self.total, self.done, self.asked, self.heard = 0, 0, False, False
+        self.total, self.done, self.heard = 0, 0, False
+        self.flag = np.zeros(1, bool)
+
+    @property
+    def asked(self) -> bool:
+        """Whether chains are asked to stop."""
+        return bool(self.flag[0])
+
+    @asked.setter
+    def asked(self, value: bool) -> None:
+        self.flag[0] = value
 
     def plan(self, total: int) -> None:
         """Say how many steps there will be at most."""

@@ -172,17 +172,23 @@ class Component(NamedTuple):
     pairs: np.ndarray
 
 
-def best_matching(problem: Candidates) -> np.ndarray:
+def best_matching(problem: Candidates, stopped: np.ndarray | None = None) -> np.ndarray:
     """Return the matching of largest weight, (n,), -1 for unmatched rows.
 
-    Raise ``ValueError`` if no matching is feasible.
+    Raise ``ValueError`` if no matching is feasible, and ``KeyboardInterrupt`` if another thread
+    sets the flag ``stopped``, (1,).
     """
     arrays = problem.rows, problem.cols, problem.scores, problem.row_alone, problem.col_alone
-    return solve_pairs(Pairs(*arrays)).perm
+    return solve_pairs(Pairs(*arrays), stopped).perm
 
 
-def far_matching(problem: Candidates, best: np.ndarray) -> np.ndarray:
-    """Return the best matching (n,) among those that share the fewest pairs with ``best``."""
+def far_matching(
+    problem: Candidates, best: np.ndarray, stopped: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the best matching (n,) among those that share the fewest pairs with ``best``.
+
+    ``stopped`` is as in `best_matching`.
+    """
     finite = (problem.scores, *(a[a > -np.inf] for a in (problem.row_alone, problem.col_alone)))
     spread = sum(float(np.ptp(array)) for array in finite if len(array))
     penalty = (1.0 + spread) * (1 + sum(problem.shape))
@@ -190,7 +196,8 @@ def far_matching(problem: Candidates, best: np.ndarray) -> np.ndarray:
     scores, rows = problem.scores.copy(), problem.row_alone.copy()
     scores[pairs[best >= 0]] -= penalty
     rows[best < 0] -= penalty
-    return best_matching(Candidates(problem.rows, problem.cols, scores, rows, problem.col_alone))
+    penalised = Candidates(problem.rows, problem.cols, scores, rows, problem.col_alone)
+    return best_matching(penalised, stopped)
 
 
 def far_matchings(problem: "Problem") -> np.ndarray:

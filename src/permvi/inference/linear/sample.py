@@ -89,13 +89,20 @@ def sample(
     walk, rngs = Walk(gauge), _generators(seed, num_descents + num_chains)
     ladder = build_ladder(gauge, stop)
     with threads(num_chains) as pool:
+        # Of large lists this takes longer than a descent.
+        far = pool.submit(far_matching, gauge.problem, gauge.best, stop.flag)
         descents = _gather(
             pool.map(
                 lambda rng: descend(walk, ladder, rng, of_evidence // num_descents, stop),
                 rngs[:num_descents],
             )
         )
-        chains = _starts(walk, descents, rngs[num_descents:])
+        try:
+            starts = [gauge.best, far.result()]
+        except KeyboardInterrupt:
+            starts = [gauge.best]
+            stop(0)
+        chains = _starts(walk, starts, descents, rngs[num_descents:])
         tally = _Tally(walk, beliefs, num_chains)
         per_batch = max(1, -(-num_draws // (num_chains * _NUM_BATCHES)))
         planned, ahead = 0, first
@@ -183,12 +190,15 @@ def _warm_up(
         pass
 
 
-def _starts(walk: Walk, descents: list[Descent], rngs: list[np.random.Generator]) -> list[State]:
-    """Return the chains where they begin."""
-    gauge = walk.gauge
+def _starts(
+    walk: Walk,
+    matchings: list[np.ndarray],
+    descents: list[Descent],
+    rngs: list[np.random.Generator],
+) -> list[State]:
+    """Return chains that begin at given matchings, and then where descents end."""
     ends = [walk.matching(d.start) for d in descents if d.start is not None]
-    starts = [gauge.best, far_matching(gauge.problem, gauge.best), *ends[::-1]]
-    starts += [gauge.best] * len(rngs)
+    starts = [*matchings, *ends[::-1], *[walk.gauge.best] * len(rngs)]
     return [walk.start(perm, rng) for perm, rng in zip(starts, rngs, strict=False)]
 
 
