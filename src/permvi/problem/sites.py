@@ -79,6 +79,8 @@ class Layout:
     def split(self, joined: np.ndarray) -> np.ndarray:
         """Undo :meth:`join`."""
         batch = joined.shape[:-1]
+        if self.num_sites == 1:
+            return joined.reshape(*batch, *self.event_shape)
         perms = joined.reshape(*batch, self.num_sites, self.num_rows)
         perms = np.where(perms < 0, -1, perms - self._first_cols)
         return perms.reshape(*batch, *self.event_shape)
