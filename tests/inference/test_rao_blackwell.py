@@ -1,5 +1,7 @@
 """Marginals from conditional probabilities: the same expectation as frequencies, and less noise."""
 
+import itertools
+
 import exact_cases
 import numpy as np
 import pytest
@@ -84,3 +86,13 @@ def _distance(marginals, alone, exact):
     return metrics.total_variation_per_row(
         marginals, exact.marginals, alone, exact.p_unmatched_rows
     )
+
+
+def test_equal_weights_of_any_size_are_told_apart_from_certainty():
+    """Beside 1e25 the logarithm of two equal terms is lost, and a share of 1/2 would be 1."""
+    perms = np.array(list(itertools.permutations(range(3))))
+    shares = np.full(6, 1 / 6)
+    for size in (1.0, 1e25):
+        tables = tables_by_site({"scores": np.full((3, 3), size)}, 1)
+        got = conditional_marginals(tables, perms, shares, np.zeros(6))
+        np.testing.assert_allclose(got.pairs, np.full((3, 3), 1 / 3), atol=1e-12)

@@ -24,6 +24,8 @@ settings.register_profile(
     suppress_health_check=_SLOW,
 )  # fmt: skip
 settings.load_profile("fuzz" if EXAMPLES else "ci")
+# For fits that compile for seconds: making a failure smaller would take hours.
+UNSHRUNK = [Phase.explicit, Phase.reuse, Phase.generate]
 
 
 def pytest_sessionfinish(session):

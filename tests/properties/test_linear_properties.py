@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import permvi as pv
 from tests.properties.checks import COMPILED, HOST, PRECISE, check, fitted, rounding
+from tests.properties.conftest import UNSHRUNK
 from tests.properties.problems import Case, cases, solve
 
 
@@ -56,6 +57,7 @@ def test_methods_on_the_host_keep_their_word(method, case, seed):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("method", COMPILED)
+@settings(phases=UNSHRUNK)
 @given(data=st.data())
 def test_compiled_methods_keep_their_word(method, data):
     # Few shapes, so that few programmes are compiled.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import permvi as pv
 from tests.properties.checks import COMPILED, HOST, check, fitted, rounding
-from tests.properties.conftest import EXAMPLES
+from tests.properties.conftest import EXAMPLES, UNSHRUNK
 from tests.properties.problems import Case, cases, solve
 from tests.properties.worlds import WORLDS
 
@@ -17,7 +17,7 @@ SHAPES = ((3, 3), (4, 4), (3, 4), (4, 3))
 # Those of densities that are JAX functions, which compile for seconds.
 FEW = {"graphs": ((3, 3), (3, 4))}
 # Fits in JAX take a hundred times as long as those on the host.
-FEWER = settings(max_examples=max(1, EXAMPLES // 20))
+FEWER = settings(max_examples=max(1, EXAMPLES // 20), phases=UNSHRUNK)
 
 
 def check_world(world, posterior):

@@ -133,15 +133,19 @@ def _logsumexp_without_each(values: np.ndarray) -> np.ndarray:
     Subtracting the largest entry from the total would cancel, so the others are summed afresh.
     """
     largest = np.argmax(values, axis=-1)[..., None]
+    # Less the largest one, since log 2 is lost beside values of 1e20.
+    top = np.take_along_axis(values, largest, axis=-1)
+    values = values - top
     rest = values.copy()
     np.put_along_axis(rest, largest, -np.inf, axis=-1)
     of_rest = _logsumexp(rest)
-    total = np.logaddexp(np.take_along_axis(values, largest, axis=-1), of_rest)
+    total = np.logaddexp(0.0, of_rest)
     share = np.exp(values - total)
     np.put_along_axis(share, largest, 0.0, axis=-1)
     without = total + np.log1p(-share)
     np.put_along_axis(without, largest, of_rest, axis=-1)
     without[..., -1:] = total
+    without += top
     return without
 
 
