@@ -157,8 +157,11 @@ class Walk:
 
     def matching(self, state: "State") -> np.ndarray:
         """Return the matching (n,) of a chain, -1 for unmatched rows."""
-        problem = self.gauge.problem
-        return np.append(problem.cols, np.full(problem.shape[0], -1))[state.choice]
+        cols = self.gauge.problem.cols
+        matched = state.choice < len(cols)
+        perm = np.full(len(matched), -1)
+        perm[matched] = cols[state.choice[matched]]
+        return perm
 
 
 class Rates(NamedTuple):
