@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+import permvi as pv
 from permvi.inference.interruptible import listening
 
 PROGRAM = """
@@ -18,7 +19,7 @@ model = pv.models.LinearMatching(np.random.default_rng(0).normal(size=({n}, {n})
 # All modules: an interrupt of an import may end in any error.
 pv.methods(), pv.fit
 print(flush=True)
-pv.fit(model, {method!r})
+print(*pv.fit(model, {method!r}, **{options}).diagnostics.reasons)
 """
 
 
@@ -88,7 +89,9 @@ def test_what_hears_an_interrupt_may_sum_up():
 @pytest.mark.parametrize("method", ["rounding", "mcmc", "sequential"])
 @pytest.mark.parametrize("after", [1.0, 20.0])
 def test_fits_of_300_items_hear_an_interrupt(method, after):
-    program = PROGRAM.format(n=300, method=method)
+    # The default of "mcmc" may be over by then.
+    options = {"num_steps": 10**7} if method == "mcmc" else {}
+    program = PROGRAM.format(n=300, method=method, options=options)
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -96,6 +99,27 @@ def test_fits_of_300_items_hear_an_interrupt(method, after):
             process.wait(after)
         process.send_signal(signal.SIGINT)
         # Seconds of patience and of exit; minutes of compilation would be too long.
-        _, errors = process.communicate(timeout=30)
-    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
-    assert errors.decode().strip().endswith("KeyboardInterrupt")
+        output, errors = process.communicate(timeout=30)
+    if process.returncode == 0:
+        # It had found something by then, and says that it was interrupted.
+        assert output.decode().startswith("interrupted:")
+        assert "do not trust" in errors.decode()
+    else:
+        assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+        assert errors.decode().strip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("method", ["rounding", "mcmc"])
+def test_what_was_known_by_then_is_marked(method):
+    """Ctrl-C comes after the first chunk that there is an answer from."""
+
+    def progress(_what, done, total):
+        if done >= total / 2:
+            raise KeyboardInterrupt
+
+    model = pv.models.LinearMatching(np.random.default_rng(0).normal(size=(4, 4)))
+    options = {"num_steps": 400} if method == "mcmc" else {"num_steps": 8, "chunk_size": 2}
+    with pytest.warns(pv.FitWarning, match="do not trust"):
+        found = pv.fit(model, method, progress=progress, **options).diagnostics
+    assert found.verdict == "do not trust"
+    assert found.reasons[0].startswith("interrupted:")

@@ -8,7 +8,7 @@ does not decide, because it misled both ways: tied weights raise it, and missed 
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -228,6 +228,12 @@ def diagnose(
     by_row = signals.get("disagreement_by_row")
     largest = None if by_row is None else float(np.max(by_row))
     return Diagnostics(*judgement, disagreement=largest, **signals)
+
+
+def interrupted(found: Diagnostics) -> Diagnostics:
+    """Return the diagnostics of a fit that the user stopped, with the verdict "do not trust"."""
+    reason = "interrupted: this is what was known by then"
+    return replace(found, verdict="do not trust", reasons=(reason, *found.reasons))
 
 
 def _check(reason: str) -> Judgement:

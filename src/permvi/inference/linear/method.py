@@ -19,6 +19,7 @@ from permvi.inference.linear.latent import integrated
 from permvi.inference.linear.law import LinearLaw
 from permvi.inference.method import Context, Method, MethodInfo, option_names, restore_marginals
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
+from permvi.posterior.diagnostics import interrupted
 from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps (num_steps) or chains (num_chains)"
@@ -149,8 +150,7 @@ def _diagnostics(prepared: Prepared, result: LinearResult) -> Diagnostics:
         },
     )
     if not result.finished:
-        reason = "interrupted: this is what the chains had found by then"
-        found = dataclasses.replace(found, verdict="do not trust", reasons=(reason, *found.reasons))
+        found = interrupted(found)
     return dataclasses.replace(found, reasons=(*found.reasons, *_notes(result)))
 
 

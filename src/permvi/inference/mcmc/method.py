@@ -18,7 +18,7 @@ from permvi.inference.method import Context, Method, MethodInfo, alike, option_n
 from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.inference.verdict.audit import audited_estimate
 from permvi.posterior import Posterior, diagnose
-from permvi.posterior.diagnostics import R_HAT_CHECK
+from permvi.posterior.diagnostics import R_HAT_CHECK, interrupted
 from permvi.problem.evaluation import evaluator
 from permvi.problem.prepare import Prepared
 
@@ -42,7 +42,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     proposal, spent = _proposal(prepared, context)
     options = _options(context, spent)
     result = run_mcmc(prepared.problem, context.rng_key, options, proposal, context.step)
-    return audited_estimate(prepared, posterior_of(prepared, result, spent, options), _ADVICE)
+    return _judged(prepared, result, spent, options)
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
@@ -59,9 +59,17 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
     proposal = None if first is None else first._replace(params=stack(families))
     results = run_mcmc_batch(stack(problems), context.rng_key, options, proposal, context.step)
     return [
-        audited_estimate(prepared, posterior_of(prepared, result, spent, options), _ADVICE)
+        _judged(prepared, result, spent, options)
         for prepared, result, (_, spent) in zip(batch, results, found, strict=True)
     ]
+
+
+def _judged(prepared: Prepared, result: MCMCResult, spent: int, options: MCMCOptions) -> Posterior:
+    """Return the posterior with its verdict."""
+    found = audited_estimate(prepared, posterior_of(prepared, result, spent, options), _ADVICE)
+    if result.interrupted:
+        found = dataclasses.replace(found, diagnostics=interrupted(found.diagnostics))
+    return found
 
 
 def _options(context: Context, spent: int) -> MCMCOptions:

@@ -18,6 +18,7 @@ from permvi.inference.quadratic.form import Form, square_form, with_penalties
 from permvi.inference.quadratic.modes import Modes, find_modes
 from permvi.inference.quadratic.sample import Sampled
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
+from permvi.posterior.diagnostics import interrupted
 from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps (num_steps) or ensembles (num_ensembles)"
@@ -115,8 +116,7 @@ def _diagnostics(prepared: Prepared, modes: Modes, result: Sampled) -> Diagnosti
         },
     )
     if not result.finished:
-        reason = "interrupted: this is what the chains had found by then"
-        found = dataclasses.replace(found, verdict="do not trust", reasons=(reason, *found.reasons))
+        found = interrupted(found)
     if result.near < _NEAR and n > _MANY and found.verdict == "trust":
         reason = (
             "chains share few pairs with the best matching that was found, and among so many a far "

@@ -5,6 +5,7 @@ with the model afterwards, see `coverage`. The densities that it evaluates bound
 below; the relaxed ELBO does not, since it has another base measure.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 
 from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
 from permvi.inference.verdict.audit import audited_draws, audited_joint_draws, beyond_noise
-from permvi.inference.vi import VIOptions, run_vi, run_vi_batch
+from permvi.inference.vi import VIOptions, VIResult, run_vi, run_vi_batch
 from permvi.posterior import Latent, Posterior
+from permvi.posterior.diagnostics import interrupted
 from permvi.problem.prepare import Prepared
 
 _ADVICE = "try more steps or restarts, or method='exact' if it is affordable"
@@ -27,7 +29,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 def run_with(options: VIOptions, prepared: Prepared, context: Context) -> Posterior:
     """Fit one problem with these options."""
     result = run_vi(prepared.problem, context.rng_key, context.method, options, context.step)
-    return posterior_of(prepared, result)
+    return _marked(prepared, result)
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
@@ -38,7 +40,15 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
     results = run_vi_batch(
         stack(problems), context.rng_key, context.method, _options(context), context.step
     )
-    return [posterior_of(prepared, result) for prepared, result in zip(batch, results, strict=True)]
+    return [_marked(prepared, result) for prepared, result in zip(batch, results, strict=True)]
+
+
+def _marked(prepared: Prepared, result: VIResult) -> Posterior:
+    """Return the posterior, which says so if the fit was interrupted."""
+    found = posterior_of(prepared, result)
+    if result.interrupted:
+        found = dataclasses.replace(found, diagnostics=interrupted(found.diagnostics))
+    return found
 
 
 def _options(context: Context) -> VIOptions:
