@@ -362,3 +362,15 @@ def test_a_frame_of_scores_is_a_model():
     posterior = pv.fit(frame)
     assert posterior.labels == (("x", "y", "z"), ("A", "B", "C"))
     assert posterior["x", "A"] > posterior["x", "B"]
+
+
+@pytest.mark.float32
+def test_constants_beyond_float32_do_not_overflow_in_traces():
+    """The ELBOs of such a model are computed without its constant, which is added afterwards."""
+    scores = np.array([[1e300, 0.0], [0.0, 1e300]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("ignore", pv.FitWarning)
+        found = pv.fit(pv.models.LinearMatching(scores), "rounding", num_steps=4, num_draws=10)
+    assert np.isfinite(found.diagnostics.elbo_trace).all()
+    np.testing.assert_allclose(found.diagnostics.elbo_trace, 2e300)

@@ -314,7 +314,8 @@ def _shifted(found: Diagnostics, shift: float) -> Diagnostics:
         name: value + shift if name.startswith(("log_evidence", "log_density", "elbo")) else value
         for name, value in found.extras.items()
     }
-    trace = None if found.elbo_trace is None else found.elbo_trace + shift
+    # Not in float32, which may hold the differences but not the constant.
+    trace = None if found.elbo_trace is None else found.elbo_trace.astype(np.float64) + shift
     return dataclasses.replace(found, extras=extras, elbo_trace=trace)
 
 

@@ -226,3 +226,17 @@ def test_impossible_densities_are_refused():
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         fit(TARGETS["flat"], **options)
+
+
+def test_partial_matchings_that_particles_miss_are_not_trusted():
+    """Unused labels cost 1e4, and which item stays unmatched is decided too early."""
+    scores = [[-21.0, -16.0, -16.3], [-4.2, -27.8, -2.3], [-11.5, 10.7, 11.5], [16.7, 9.2, -0.6]]
+    model = pv.models.LinearMatching(
+        scores, row_unmatched=[0.9, 1.5, -0.7, 0.6], col_unmatched=-1e4
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        found = pv.fit(model, "importance")
+    truth = pv.fit(model, "exact")
+    off = np.abs(found.marginals - truth.marginals).sum(axis=1).max() / 2
+    assert off < 0.1 or found.diagnostics.verdict == "do not trust"

@@ -351,3 +351,10 @@ def test_models_without_a_quadratic_form_are_refused(rng):
 def test_bad_options_get_one_sentence(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         QuadraticOptions(**options)
+
+
+def test_a_problem_without_any_matching_is_refused():
+    mask = [[True, False], [True, False]]
+    model = pv.models.LinearMatching(np.zeros((2, 2)), mask, col_unmatched=0.0)
+    with pytest.raises(ValueError, match="must leave a feasible matching"):
+        pv.fit(model, "quadratic")

@@ -20,7 +20,7 @@ from permvi.inference.discrete.family import Family, draw_many
 from permvi.inference.discrete.structure import build_structure
 from permvi.inference.importance.population import Weighted, combine, draw_populations
 from permvi.inference.method import Context, Method, MethodInfo, option_names, split_key
-from permvi.inference.verdict.audit import audited
+from permvi.inference.verdict.audit import audited, audited_estimate
 from permvi.posterior import Posterior, diagnose
 from permvi.problem.evaluation import Evaluate, Evaluations, as_perms, evaluator
 from permvi.problem.prepare import Prepared
@@ -189,7 +189,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     )
     # The search behind a verdict handles only matchings with as many pairs as possible.
     if problem.is_partial:
-        return posterior
+        return audited_estimate(prepared, posterior, _ADVICE)
     return audited(prepared, posterior, result.mode, _ADVICE)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from permvi.inference.map import Quadratic
 from permvi.inference.map.method import quadratic_of
 from permvi.problem.prepare import Prepared
-from permvi.problem.unmatched import complete, grounded
+from permvi.problem.unmatched import best_matchings, complete, grounded
 
 # The penalty of a forbidden pair in nats, beyond the largest gain that it could bring.
 _PENALTY = 1.0
@@ -112,7 +112,7 @@ def square_form(prepared: Prepared) -> tuple[Quadratic, np.ndarray, float]:
     """Return a square problem (N, N), the allowed pairs, and the log of the copies of a matching.
 
     Raises:
-        ValueError: The model has neither a quadratic form nor scores.
+        ValueError: The model has neither a quadratic form nor scores, or no matching is feasible.
     """
     found, problem = quadratic_of(prepared), prepared.problem
     if found is None and problem.scores is not None:
@@ -132,7 +132,9 @@ def square_form(prepared: Prepared) -> tuple[Quadratic, np.ndarray, float]:
             allowed[:n, :m] = problem.mask
         return found.padded().symmetrised(), allowed, math.lgamma(size - min(n, m) + 1.0)
     # Scores are part of the quadratic form already.
-    table = complete(grounded(dataclasses.replace(problem, scores=None)))[0]
+    tables = grounded(dataclasses.replace(problem, scores=None))
+    best_matchings(tables)
+    table = complete(tables)[0]
     allowed = np.isfinite(table)
     A, B, C = (np.zeros((n + m, n + m)) for _ in range(3))
     A[:n, :n], B[:m, :m] = found.A, found.B
