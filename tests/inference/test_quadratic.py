@@ -202,7 +202,7 @@ def test_twins_are_what_can_be_exchanged(rng):
     perms = permutations(6)
     values = square.values(perms)
     # Constants of C are not the same to the last bit.
-    twins = Twins.of(square, allowed, (np.zeros(0, np.int64), 1e-9))
+    twins = Twins.of(square, allowed, most=(1e-9, 1e-9))
     for i, j in itertools.combinations(range(6), 2):
         swapped = perms.copy()
         swapped[:, [i, j]] = perms[:, [j, i]]
@@ -215,7 +215,7 @@ def test_twins_are_what_can_be_exchanged(rng):
     np.testing.assert_array_equal(twins.cols, [0, 1, 2, 3, 1, 5])
     # Other pairs may differ in what is allowed.
     allowed[3, 0] = False
-    twins = Twins.of(square, allowed, (np.zeros(0, np.int64), 1e-9))
+    twins = Twins.of(square, allowed, most=(1e-9, 1e-9))
     np.testing.assert_array_equal(twins.rows, [0, 1, 0, 3, 4, 5])
 
 
@@ -223,8 +223,8 @@ def test_the_bound_of_near_twins_holds(rng):
     A, B, C = 0.1 * rng.normal(size=(3, 6, 6))
     square, allowed, perm = Quadratic(A, B, C), np.ones((6, 6), bool), rng.permutation(6)
     value, near = float(square.values(perm)), 0
-    for tolerance in (0.4, 0.6, 1.0):
-        found = Twins.of(square, allowed, (perm, tolerance))
+    for most in ((0.4, 0.1), (0.4, 0.3), (0.6, 0.2)):
+        found, tolerance = Twins.of(square, allowed, perm, most), sum(most)
         for i, j in enumerate(found.rows):
             swapped = perm.copy()
             swapped[[i, j]] = perm[[j, i]]

@@ -15,7 +15,7 @@ def _are_twins(
     C: np.ndarray,
     allowed: np.ndarray,
     perm: np.ndarray,
-    tolerance: float,
+    most: tuple[float, float],
     i: int,
     j: int,
 ) -> bool:
@@ -27,15 +27,15 @@ def _are_twins(
             return False
         if allowed[i, k] and (perm.size == 0 or k == perm[i] or k == perm[j]):
             low, high = min(low, C[i, k] - C[j, k]), max(high, C[i, k] - C[j, k])
-            if high - low > tolerance:
+            if high - low > most[1]:
                 return False
     change = abs(A[i, i] - A[j, j]) + abs(A[i, j] - A[j, i])
     for k in range(n):
         if k != i and k != j:
             change += abs(A[i, k] - A[j, k]) + abs(A[k, i] - A[k, j])
-        if change * spread > tolerance:
+        if change * spread > most[0]:
             return False
-    return max(high - low, 0.0) + change * spread <= tolerance
+    return True
 
 
 @compiled()
@@ -45,7 +45,7 @@ def twin_classes(
     C: np.ndarray,
     allowed: np.ndarray,
     perm: np.ndarray,
-    tolerance: float,
+    most: tuple[float, float],
 ) -> np.ndarray:
     """Return (n,) for each row the first one that is its twin.
 
@@ -56,7 +56,7 @@ def twin_classes(
     labels = np.arange(n)
     for i in range(n):
         for j in range(i):
-            if labels[j] == j and _are_twins(A, spread, C, allowed, perm, tolerance, i, j):
+            if labels[j] == j and _are_twins(A, spread, C, allowed, perm, most, i, j):
                 labels[i] = j
                 break
     return labels

@@ -23,8 +23,9 @@ from permvi.problem.unmatched import complete, grounded
 _PENALTY = 1.0
 
 
-# Rows share a cell of references if their swap changes the best value by no more nats than this.
-_NEAR_TWINS = 2.0
+# Rows share a cell of references if a swap of them changes the best value by no more nats than
+# these, the first by edges and the second by scores.
+_NEAR_TWINS = 2.0, 6.0
 # Lists are as fast as tables where rows have no more than this share of all edges on average, and
 # they are needed beyond so many rows, where a table for each replica would not fit into memory.
 _FEW_EDGES = 0.25
@@ -182,5 +183,5 @@ def with_penalties(
         turned=B if square.is_symmetric else np.ascontiguousarray(B.T),
         lists=Lists.of(A),
         twins=twins,
-        cells=Cells.of(Twins.of(square, allowed, (best, _NEAR_TWINS)), twins, best),
+        cells=Cells.of(Twins.of(square, allowed, best, _NEAR_TWINS), twins, best),
     )

@@ -6,9 +6,10 @@ that all arrangements of a class of twins are equally probable: averages over th
 leave nothing to chance. A swap of near twins changes the value of a permutation by little,
 
 .. math:: |\Delta f| \le (\max B - \min B) \sum_k (|A_{ik} - A_{jk}| + |A_{ki} - A_{kj}|)
-          + |C_{ia} + C_{jb} - C_{ib} - C_{ja}|, \quad a = \pi(i), b = \pi(j).
+          + |C_{ia} + C_{jb} - C_{ib} - C_{ja}|, \quad a = \pi(i), b = \pi(j),
 
-Twins among columns are the same for B and the transpose of C.
+where the first part, of edges, bounds the change of any permutation. Twins among columns are the
+same for B and the transpose of C.
 """
 
 from collections.abc import Collection
@@ -34,18 +35,25 @@ class Twins(NamedTuple):
 
     @classmethod
     def of(
-        cls, square: Quadratic, allowed: np.ndarray, near: tuple[np.ndarray, float] | None = None
+        cls,
+        square: Quadratic,
+        allowed: np.ndarray,
+        perm: np.ndarray | None = None,
+        most: tuple[float, float] = (0.0, 0.0),
     ) -> "Twins":
-        """Find twins, or those ``near`` that: a permutation (N,) and the largest change in nats."""
+        """Find twins, or near twins in a permutation (N,).
+
+        ``most`` are the largest changes in nats, by edges and by scores.
+        """
         from permvi.inference.quadratic.cells_kernels import twin_classes
 
-        perm, tolerance = (np.zeros(0, np.int64), 0.0) if near is None else near
+        perm = np.zeros(0, np.int64) if perm is None else perm
         A, B, C = (np.ascontiguousarray(part) for part in (square.A, square.B, square.C))
         turned = np.ascontiguousarray(C.T), np.ascontiguousarray(allowed.T), np.argsort(perm)
         straight = C, np.ascontiguousarray(allowed), perm
         return cls(
-            twin_classes(A, float(np.ptp(B)), *straight, tolerance),
-            twin_classes(B, float(np.ptp(A)), *turned, tolerance),
+            twin_classes(A, float(np.ptp(B)), *straight, most),
+            twin_classes(B, float(np.ptp(A)), *turned, most),
         )
 
     def keys(self, perms: np.ndarray) -> list[bytes]:
