@@ -306,31 +306,18 @@ def test_it_agrees_with_enumeration(name, model):
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 def test_leaves_have_their_exact_marginals_and_evidence(noise):
-    """Every edge counts so much that only leaves of one node are exchanged."""
-    rng = np.random.default_rng(7)
-    n, half = 80, 40
-    B = np.zeros((n, n))
-    B[:half, :half] = np.triu(rng.random((half, half)) < 0.3, 1)
-    parents = rng.integers(0, half // 2, half)
-    B[parents, half + np.arange(half)] = 1.0
-    B += B.T
-    order, scores = rng.permutation(n), noise * rng.normal(size=(n, n))
-    found = fit(pv.models.GraphMatching(B[np.ix_(order, order)], B, 6.0, scores), method="auto")
-    place = np.argsort(order)
-    wanted, evidence = np.zeros((n, n)), 6.0 * (B**2).sum() + scores[place[:half], :half].trace()
-    wanted[place[:half], np.arange(half)] = 1.0
-    for parent in np.unique(parents):
-        cols = half + np.flatnonzero(parents == parent)
-        group = pv.fit(pv.models.LinearMatching(scores[np.ix_(place[cols], cols)]), "exact")
-        wanted[np.ix_(place[cols], cols)] = group.marginals
-        evidence += group.log_evidence
+    case = graphs.leaves(80, noise, seed=1)
+    wanted = case.marginals
+    np.testing.assert_allclose([wanted.sum(axis=0), wanted.sum(axis=1)], 1.0)
+    assert (wanted.max(axis=1) < 0.9).sum() > 15
+    found = fit(case.model, method="auto")
     assert found.diagnostics.verdict == "trust"
     assert 0.5 * np.abs(found.marginals - wanted).sum(axis=1).mean() < (0.01 if noise else 1e-4)
     assert found.log_evidence_se < 0.2
-    assert abs(found.log_evidence - evidence) < 4 * found.log_evidence_se
+    assert abs(found.log_evidence - case.log_evidence) < 4 * found.log_evidence_se
     # Draws are as the marginals, although chains need not exchange leaves themselves.
     draws = found.sample(400, 0)
-    shares = (draws[..., None] == np.arange(n)).mean(axis=0)
+    shares = (draws[..., None] == np.arange(80)).mean(axis=0)
     error = np.sqrt(np.maximum(wanted * (1 - wanted), 1e-3) / 400)
     assert (np.abs(shares - wanted) / error).max() < (5 if noise == 0 else 8)
 
