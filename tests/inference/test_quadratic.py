@@ -223,7 +223,7 @@ def test_the_bound_of_near_twins_holds(rng):
     A, B, C = 0.1 * rng.normal(size=(3, 6, 6))
     square, allowed, perm = Quadratic(A, B, C), np.ones((6, 6), bool), rng.permutation(6)
     value, near = float(square.values(perm)), 0
-    for most in ((0.4, 0.1), (0.4, 0.3), (0.6, 0.2)):
+    for most in ((0.4, 0.1), (0.4, 0.3), (0.6, 0.2), (0.8, 0.3)):
         found, tolerance = Twins.of(square, allowed, perm, most), sum(most)
         for i, j in enumerate(found.rows):
             swapped = perm.copy()
