@@ -1,7 +1,7 @@
 """Measure graph matching by "auto": the mode, the marginals, the evidence and the CPU time.
 
 ``python -m benchmarks.graphs --out results/graphs`` writes a row for each problem, and goes on
-where an earlier run ended. There are five parts:
+where an earlier run ended. There are six parts:
 
 * ``modes``: a graph and a shuffled copy with some pairs of nodes flipped, with and without known
   pairs. Modes are compared with the best of 30 starts of SciPy's FAQ, with `map` and with the
@@ -10,6 +10,8 @@ where an earlier run ended. There are five parts:
   which share no code with permvi. Two runs tell how far to believe them.
 * ``symmetric``: graphs with automorphisms, against shorter chains, averaged over automorphisms.
 * ``large``: as ``modes``, for 1,000 nodes, without FAQ, which would take ten minutes.
+* ``leaves``: half of the nodes are leaves, and edges count so much that only leaves of one node are
+  exchanged; marginals and evidence are those of small linear tables, or factorials.
 * ``small``: up to 9 nodes, by `quadratic`, against enumeration.
 
 The error is the mean total variation of a row.
@@ -66,6 +68,41 @@ def random_graphs(n: int, p: float, flipped: float, seed: int, num_known: int = 
     model = pv.models.GraphMatching(seen, edges + edges.T, 0.5, known=known)
     more = f", {num_known} known" if num_known else ""
     return Case(f"N={n} p={p:g} {flipped:.0%} flipped{more}, seed {seed}", model, order)
+
+
+class Leaves(NamedTuple):
+    """A problem whose nodes of one class are exchanged and no others, and its exact answer."""
+
+    name: str
+    model: pv.models.GraphMatching
+    marginals: np.ndarray
+    log_evidence: float
+
+
+def leaves(n: int, noise: float, seed: int, scale: float = 5.0) -> Leaves:
+    """Return a random graph and leaves at random nodes of it, matched with a shuffled copy.
+
+    Every pair has a score, normal with standard deviation ``noise``, so that leaves of one node are
+    a linear problem of their own. An edge at a wrong place costs ``2 scale`` nats.
+    """
+    rng = np.random.default_rng([SEED, seed, n, round(100 * noise)])
+    half = n // 2
+    B = np.zeros((n, n))
+    B[:half, :half] = np.triu(rng.random((half, half)) < min(0.3, 25 / half), 1)
+    parents = rng.integers(0, half, n - half)
+    B[parents, np.arange(half, n)] = 1.0
+    B += B.T
+    order, scores = rng.permutation(n), noise * rng.normal(size=(n, n))
+    model = pv.models.GraphMatching(B[np.ix_(order, order)], B, scale, scores)
+    rows, classes = np.argsort(order), np.append(np.arange(half), half + parents)
+    marginals, evidence = np.zeros((n, n)), scale * float((B**2).sum())
+    for each in np.unique(classes):
+        cols = np.flatnonzero(classes == each)
+        table = np.ix_(rows[cols], cols)
+        group = pv.fit(pv.models.LinearMatching(scores[table]), "exact")
+        marginals[table] = group.marginals
+        evidence += float(group.log_evidence)
+    return Leaves(f"N={n} noise={noise:g}, seed {seed}", model, marginals, evidence)
 
 
 def _shuffled(name: str, G: np.ndarray, scale: float, group: np.ndarray, seed: int) -> Case:
@@ -294,6 +331,27 @@ def small(seeds: int = 12) -> Iterator[tuple[str, Callable[[], Row]]]:
                 yield case.name, lambda case=case, seed=seed: small_row(case, seed)
 
 
+def leafy(seed: int) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Yield names of graphs with leaves, and functions that compare with exact answers."""
+    for n in (50, 100, 200, 400, 1000):
+        for noise in (0.0, 0.5, 1.5):
+            case = leaves(n, noise, seed)
+            yield case.name, lambda case=case: leaf_row(case)
+
+
+def leaf_row(case: Leaves) -> Row:
+    """Compare marginals and evidence by "auto" with the exact ones."""
+    found, seconds = _timed(case.model, "auto", 0)
+    off = float(found.log_evidence) - case.log_evidence
+    return {
+        "method": found.method, "verdict": found.diagnostics.verdict,
+        "stated": round(_stated(found), 5), "modes": _num_modes(found),
+        "error": round(_distance(found.marginals, case.marginals), 5),
+        "evidence_off": round(off, 3), "evidence_se": round(float(found.log_evidence_se), 3),
+        "cpu_s": round(seconds, 1),
+    }  # fmt: skip
+
+
 def _mode_row(case: Case) -> Row:
     found, seconds = _timed(case.model, "auto", 0)
     best = _density(case.model, found.mode)
@@ -396,7 +454,10 @@ def _faq(model: Any) -> float:
     return best
 
 
-PARTS = ("modes", "large", "marginals", "symmetric", "small")
+PARTS = {
+    "modes": modes, "large": large, "marginals": marginals, "symmetric": symmetric,
+    "leaves": leafy, "small": small,
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -416,8 +477,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "modes": (given.sizes, given.seed),
             "large": (given.seed,),
             "marginals": (int(given.steps), given.seed),
+            "leaves": (given.seed,),
         }
-        problems = globals()[part](*arguments_of.get(part, ()))
+        problems = PARTS[part](*arguments_of.get(part, ()))
         folder = given.out / part
         folder.mkdir(parents=True, exist_ok=True)
         path, rows = folder / "rows.csv", []

@@ -190,9 +190,29 @@ def test_only_large_islands_count_as_agreeing(rng):
     found = islands.run(known, 10_000, 2, rng)
     assert found.agreed
     np.testing.assert_array_equal(found.best, np.arange(5))
-    assert values(found.ends).tolist() == [1.0] * 4 + [5.0] * 4
+    assert values(found.ends).tolist() == [1.0] * 4 + [5.0] * 6
     sizes.clear()
     assert not islands.run(known, 10, 2, rng).agreed
+
+
+@pytest.mark.parametrize(("every", "agreed"), [(2, False), (6, True)])
+def test_most_islands_have_to_end_at_the_best_value(rng, every, agreed):
+    streams = []
+
+    def improve(perms, stream):
+        # One island in so many ends elsewhere.
+        if all(stream is not known for known in streams):
+            streams.append(stream)
+        end = np.arange(5) if len(streams) % every else np.array([0, 1, 2, 4, 3])
+        return np.tile(end, (len(perms), 1)), 1
+
+    def values(perms):
+        return (perms == np.arange(5)).sum(axis=-1).astype(float)
+
+    islands = Islands(values, improve, np.ones((5, 5), bool), 1e-9, np.inf)
+    found = islands.run(np.array([[0, 1, 2, 4, 3]]), 10_000, 1, rng)
+    np.testing.assert_array_equal(found.best, np.arange(5))
+    assert found.agreed == agreed
 
 
 def test_a_time_limit_may_be_longer_than_the_default(rng, monkeypatch):

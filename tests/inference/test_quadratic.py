@@ -13,11 +13,12 @@ from benchmarks import graphs
 from permvi.inference.auto import choose
 from permvi.inference.interruptible import Stop
 from permvi.inference.map import Quadratic
-from permvi.inference.quadratic import QuadraticOptions, sample
+from permvi.inference.quadratic import QuadraticOptions, cells_kernels, sample
 from permvi.inference.quadratic import tempering_kernels as kernels
 from permvi.inference.quadratic.form import Lists, square_form, with_penalties
 from permvi.inference.quadratic.modes import find_modes, orbit
 from permvi.inference.quadratic.tempering import Ensemble, Reference, log_evidence
+from permvi.inference.quadratic.twins import Cells, Twins
 from permvi.problem.prepare import prepare
 
 
@@ -57,26 +58,36 @@ def listed(form, rng):
     return dataclasses.replace(form, A=A, lists=made._replace(begins=begins), best_value=-np.inf)
 
 
-def test_the_evidence_of_a_reference_is_its_sum(rng):
+ONE_BY_ONE = None
+IN_CELLS = Cells(np.array([1, 0, 0, 2, 0]), 1)
+
+
+@pytest.mark.parametrize("cells", [ONE_BY_ONE, IN_CELLS])
+def test_the_evidence_of_a_reference_is_its_sum(rng, cells):
     pulls, centre = np.append(rng.exponential(size=4), 0.0), rng.permutation(5)
+    if cells is not None:
+        pulls[[1, 2, 4]] = 1.3
     perms = permutations(5)
-    weights = np.exp(((perms == centre) * pulls).sum(axis=1))
-    law = Reference.around(centre, pulls)
-    assert law.log_total == pytest.approx(np.log(weights.sum()))
-    uniform = Reference.around(centre, np.zeros(5))
+    law = Reference.around(centre, pulls, cells)
+    labels = np.arange(5) if cells is None else cells.of_row
+    inside = labels[np.argsort(centre)[perms]] == labels
+    np.testing.assert_array_equal(law.in_cells(perms), inside)
+    assert law.log_total == pytest.approx(np.log(np.exp(inside @ pulls).sum()))
+    uniform = Reference.around(centre, np.zeros(5), cells)
     assert uniform.log_total == pytest.approx(math.log(120))
 
 
-def test_draws_from_a_reference_have_its_probabilities(rng):
-    pulls, centre = np.array([2.0, 0.5, 0.0, 1.0]), rng.permutation(4)
-    law = Reference.around(centre, pulls)
+@pytest.mark.parametrize("cells", [ONE_BY_ONE, Cells(np.array([1, 0, 0, 2]), 1)])
+def test_draws_from_a_reference_have_its_probabilities(rng, cells):
+    pulls, centre = np.array([2.0, 0.5, 0.5, 1.0]), rng.permutation(4)
+    law = Reference.around(centre, pulls, cells)
     perms = permutations(4)
-    p = np.exp(((perms == centre) * pulls).sum(axis=1) - law.log_total)
-    counts, perm, num = np.zeros(24), np.empty(4, np.int64), 40_000
+    p = np.exp(law.in_cells(perms) @ pulls - law.log_total)
+    num = 40_000
+    drawn = np.empty((num, 4), np.int64)
+    cells_kernels.draw_reference(*law.tables, law.members, law.bounds, centre, drawn, rng)
     places = {tuple(one): k for k, one in enumerate(perms)}
-    for _ in range(num):
-        kernels.draw_reference(law.log_sums, law.log_sizes, law.log_odds, centre, perm, rng)
-        counts[places[tuple(perm)]] += 1
+    counts = np.bincount([places[tuple(one)] for one in drawn], minlength=24)
     # Chi-square with 23 degrees of freedom exceeds 58 once in 10,000.
     assert ((counts - num * p) ** 2 / (num * p)).sum() < 58
 
@@ -113,7 +124,8 @@ def test_gains_by_lists_are_those_by_tables(rng, symmetric):
 
 
 @pytest.mark.parametrize("as_lists", [False, True])
-def test_sweeps_with_jumps_keep_the_posterior(as_lists):
+@pytest.mark.parametrize("cells", [ONE_BY_ONE, Cells(np.array([1, 2, 0, 0]), 1)])
+def test_sweeps_with_jumps_keep_the_posterior(as_lists, cells):
     # The modes are no symmetries: the balance must not depend on that.
     rng = np.random.default_rng(3)
     form = random_form(rng, 4)
@@ -123,7 +135,7 @@ def test_sweeps_with_jumps_keep_the_posterior(as_lists):
     p = np.exp(form.values(perms))
     p /= p.sum()
     modes = perms[[0, 7, 16]]
-    law = Reference.around(modes[0], np.array([1.0, 0.5, 0.0, 0.0]))
+    law = Reference.around(modes[0], np.array([1.0, 0.5, 0.2, 0.2]), cells)
     ensemble = Ensemble(form, law, modes, None, rng)
     for sweeps in (50, 100):
         ensemble.adapt(sweeps, Stop())
@@ -161,10 +173,88 @@ def test_symmetries_complete_the_modes(rng):
     square = Quadratic(cycle(7), cycle(7), np.zeros((7, 7)))
     allowed = np.ones((7, 7), bool)
     turned, mirrored = np.roll(np.arange(7), 1), np.arange(7)[::-1]
-    modes = orbit(square, allowed, np.stack([np.arange(7), turned, mirrored]))
+    twins = Twins.of(square, allowed)
+    modes = orbit(square, allowed, np.stack([np.arange(7), turned, mirrored]), twins)
     assert len(modes) == len(np.unique(modes, axis=0)) == 14
     np.testing.assert_allclose(square.values(modes), 14.0)
     assert len(find_modes(square, allowed, rng).perms) == 14
+
+
+def twin_form(rng):
+    """Rows 0, 2 and 3 are twins that have edges to each other, and columns 1 and 4."""
+    A, B, C = rng.normal(size=(3, 6, 6))
+    others = [1, 4, 5]
+    A[np.ix_([0, 2, 3], others)] = A[0, others]
+    A[np.ix_(others, [0, 2, 3])] = A[others, :1]
+    A[np.ix_([0, 2, 3], [0, 2, 3])] = 0.7 - np.eye(3)
+    B[4], B[:, 4] = B[1], B[:, 1]
+    B[[1, 4], [4, 1]] = B[1, 1]
+    B[4, 4] = B[1, 1]
+    C[[2, 3]] = C[0] + np.array([[0.5], [-2.0]])
+    C[:, 4] = C[:, 1] + 1.0
+    allowed = np.ones((6, 6), bool)
+    allowed[5, [1, 4]] = False
+    return Quadratic(A, B, C), allowed
+
+
+def test_twins_are_what_can_be_exchanged(rng):
+    square, allowed = twin_form(rng)
+    perms = permutations(6)
+    values = square.values(perms)
+    # Constants of C are not the same to the last bit.
+    twins = Twins.of(square, allowed, most=(1e-9, 1e-9))
+    for i, j in itertools.combinations(range(6), 2):
+        swapped = perms.copy()
+        swapped[:, [i, j]] = perms[:, [j, i]]
+        same = np.abs(square.values(swapped) - values).max() < 1e-9
+        assert same == (twins.rows[i] == twins.rows[j])
+        moved = np.where(perms == i, j, np.where(perms == j, i, perms))
+        same = np.abs(square.values(moved) - values).max() < 1e-9
+        assert same == (twins.cols[i] == twins.cols[j])
+    np.testing.assert_array_equal(twins.rows, [0, 1, 0, 0, 4, 5])
+    np.testing.assert_array_equal(twins.cols, [0, 1, 2, 3, 1, 5])
+    # Other pairs may differ in what is allowed.
+    allowed[3, 0] = False
+    twins = Twins.of(square, allowed, most=(1e-9, 1e-9))
+    np.testing.assert_array_equal(twins.rows, [0, 1, 0, 3, 4, 5])
+
+
+def test_the_bound_of_near_twins_holds(rng):
+    A, B, C = 0.1 * rng.normal(size=(3, 6, 6))
+    square, allowed, perm = Quadratic(A, B, C), np.ones((6, 6), bool), rng.permutation(6)
+    value, near = float(square.values(perm)), 0
+    for most in ((0.4, 0.1), (0.4, 0.3), (0.6, 0.2), (0.8, 0.3)):
+        found, tolerance = Twins.of(square, allowed, perm, most), sum(most)
+        for i, j in enumerate(found.rows):
+            swapped = perm.copy()
+            swapped[[i, j]] = perm[[j, i]]
+            assert abs(float(square.values(swapped)) - value) <= tolerance + 1e-12
+            near += i != j
+        for a, b in enumerate(found.cols):
+            moved = np.where(perm == a, b, np.where(perm == b, a, perm))
+            assert abs(float(square.values(moved)) - value) <= tolerance + 1e-12
+            near += a != b
+    assert near > 5
+
+
+def test_twins_average_and_shuffle_over_all_arrangements(rng):
+    twins = Twins(np.array([0, 1, 0, 0]), np.array([0, 1, 1, 3]))
+    table = rng.random((4, 4))
+    rows = [list(p) for p in permutations(4) if (twins.rows[p] == twins.rows).all()]
+    cols = [list(p) for p in permutations(4) if (twins.cols[p] == twins.cols).all()]
+    assert len(rows), len(cols) == (6, 2)
+    wanted = np.mean([table[r][:, c] for r in rows for c in cols], axis=0)
+    np.testing.assert_allclose(twins.averaged(table), wanted)
+    perm = np.array([2, 0, 1, 3])
+    made = {tuple(np.array(c)[perm[r]]) for r in rows for c in cols}
+    drawn = twins.shuffled(np.tile(perm, (6000, 1)), rng)
+    found, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert {tuple(one) for one in found} == made
+    assert len(set(twins.keys(found))) == 1
+    assert twins.keys(np.array([[2, 3, 1, 0]]))[0] not in twins.keys(found)
+    # All are equally probable: chi-square with as many degrees of freedom, less one.
+    excess = ((counts - 6000 / len(made)) ** 2 / (6000 / len(made))).sum()
+    assert excess < len(made) + 5 * math.sqrt(2 * len(made))
 
 
 def masked(rng, n):
@@ -178,6 +268,11 @@ def cases():
     normal = rng.normal
     yield "directed", pv.models.GraphMatching(*normal(size=(2, 6, 6)), 0.4, normal(size=(6, 6)))
     yield "cycle", pv.models.GraphMatching(cycle(7), cycle(7), 1.0)
+    star = np.zeros((7, 7))
+    star[0, 1:6] = star[1, 6] = 1.0
+    yield "leaves", pv.models.GraphMatching(star + star.T, (star + star.T)[::-1, ::-1], 1.0)
+    near = normal(scale=0.2, size=(7, 7))
+    yield "nearly leaves", pv.models.GraphMatching(star + star.T, star + star.T, 1.0, near)
     yield "mask", pv.models.GraphMatching(*normal(size=(2, 6, 6)), 0.4, mask=masked(rng, 6))
     wide = normal(size=(4, 4)), normal(size=(6, 6))
     yield "surplus", pv.models.GraphMatching(*wide, 0.4, prior_scores=normal(size=(4, 6)))
@@ -207,6 +302,24 @@ def test_it_agrees_with_enumeration(name, model):
     assert float(exact.log_prob(found.mode)) == pytest.approx(best, abs=1e-4)
     if name == "mask":
         assert not found.marginals[~np.asarray(model.mask)].any()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_leaves_have_their_exact_marginals_and_evidence(noise):
+    case = graphs.leaves(80, noise, seed=1)
+    wanted = case.marginals
+    np.testing.assert_allclose([wanted.sum(axis=0), wanted.sum(axis=1)], 1.0)
+    assert (wanted.max(axis=1) < 0.9).sum() > 15
+    found = fit(case.model, method="auto")
+    assert found.diagnostics.verdict == "trust"
+    assert 0.5 * np.abs(found.marginals - wanted).sum(axis=1).mean() < (0.01 if noise else 1e-4)
+    assert found.log_evidence_se < 0.2
+    assert abs(found.log_evidence - case.log_evidence) < 4 * found.log_evidence_se
+    # Draws are as the marginals, although chains need not exchange leaves themselves.
+    draws = found.sample(400, 0)
+    shares = (draws[..., None] == np.arange(80)).mean(axis=0)
+    error = np.sqrt(np.maximum(wanted * (1 - wanted), 1e-3) / 400)
+    assert (np.abs(shares - wanted) / error).max() < (5 if noise == 0 else 8)
 
 
 def test_all_modes_of_symmetric_graphs_are_weighed():

@@ -128,6 +128,23 @@ def test_gaussian_noise(rng):
     np.testing.assert_allclose(density(model, matrices), wanted)
 
 
+@pytest.mark.parametrize("undirected", [False, True])
+def test_flipped_edges(rng, undirected):
+    W, Y = (rng.random((2, 5, 5)) < 0.5) & ~np.eye(5, dtype=bool)
+    if undirected:
+        W, Y = np.triu(W) | np.triu(W).T, np.triu(Y) | np.triu(Y).T
+    C = rng.normal(size=(5, 5))
+    pairs = np.triu_indices(5, 1) if undirected else np.where(~np.eye(5, dtype=bool))
+    model = GraphMatching.flips(Y.astype(float), W.astype(float), 0.1, C)
+    perms = permutations.enumerate_permutations(5)
+    wanted = []
+    for perm in perms:
+        flipped = (W[np.ix_(perm, perm)] != Y)[pairs]
+        wanted.append(np.log(np.where(flipped, 0.1, 0.9)).sum() + C[range(5), perm].sum())
+    np.testing.assert_allclose(density_of(model, perms), wanted)
+    np.testing.assert_allclose(density(model, permutations.to_matrix(perms)), wanted)
+
+
 def test_models_are_pytrees(rng):
     models = [GraphMatching(*rng.normal(size=(2, 3, 3)), 0.5) for _ in range(2)]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
@@ -189,3 +206,17 @@ def test_mistakes_with_gaussian_noise_get_one_sentence():
         GraphMatching.gaussian(square, square, 0.0)
     with pytest.raises(ValueError, match="row_unmatched must be None"):
         GraphMatching.gaussian(square, square, 1.0, row_unmatched=-1.0)
+
+
+def test_mistakes_with_flipped_edges_get_one_sentence():
+    edges = np.array([[0.0, 1.0], [0.0, 0.0]])
+    for observed, reference, probability, message in (
+        (edges, np.zeros((3, 3)), 0.1, "observed and reference must have the same shape"),
+        (2 * edges, edges, 0.1, "observed must have entries 0 and 1 and no loops"),
+        (edges, np.eye(2), 0.1, "reference must have entries 0 and 1 and no loops"),
+        (edges, edges, 1.0, r"probability must be between 0 and 1, got 1\.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            GraphMatching.flips(observed, reference, probability)
+    with pytest.raises(ValueError, match="col_unmatched must be None for graphs with flipped"):
+        GraphMatching.flips(edges, edges, 0.1, col_unmatched=-1.0)

@@ -14,7 +14,7 @@ import permvi as pv
 from benchmarks import model_check
 from permvi import cli
 from permvi.models import _dynamics_arguments, _predictive
-from permvi.models.graphs import _shared_edges
+from permvi.models.graphs import _disagreement
 from permvi.posterior import ModelCheck, load
 from permvi.posterior.predictive import LEVEL, combined
 
@@ -62,9 +62,25 @@ def test_shared_edges_against_all_graphs():
     law = np.array([weights[counts == k].sum() for k in range(4)]) / weights.sum()
     for k in range(4):
         a = np.array(next(a for a in graphs if np.dot(a, b) == k))
-        test = _shared_edges(a[None], b[None], np.ones((1, 6), bool), w).tests[0]
-        middle = min(law[:k].sum(), law[k + 1 :].sum()) + law[k] / 2
-        assert test.p_value == pytest.approx(min(1, 2 * middle + law[k] / 2), rel=1e-9)
+        test = _disagreement(a[None], b[None], np.ones((1, 6), bool), w, flips=False).tests[0]
+        assert test.p_value == pytest.approx(law[law <= law[k] * (1 + 1e-9)].sum(), rel=1e-9)
+
+
+def test_flipped_edges_against_all_graphs():
+    f, b = 0.2, np.array([1, 1, 0, 0, 0])
+    graphs = np.array(list(itertools.product((0, 1), repeat=5)))
+    counts = (graphs != b).sum(axis=1)
+    weights = f**counts * (1 - f) ** (5 - counts)
+    law = np.bincount(counts, weights)
+    w = 2 * math.log((1 - f) / f)
+    for a, k in zip(graphs, counts, strict=True):
+        test = _disagreement(a[None], b[None], np.ones((1, 5), bool), w, flips=True).tests[0]
+        assert test.p_value == pytest.approx(law[law <= law[k] * (1 + 1e-9)].sum(), rel=1e-9)
+    # Never below a level more often than the level says.
+    tests = [_disagreement(a[None], b[None], np.ones((1, 5), bool), w, flips=True) for a in graphs]
+    p = np.array([found.tests[0].p_value for found in tests])
+    for level in (0.01, 0.05, 0.2):
+        assert weights[p <= level].sum() <= level
 
 
 def points(rng, n=20, fault=None):
@@ -143,6 +159,18 @@ def test_graphs_with_gaussian_noise_or_of_zeros_and_ones(rng):
     for factor, verdict in ((1.0, "fits"), (0.5, "does not fit"), (2.0, "does not fit")):
         model = pv.models.GraphMatching(A, B, factor * right, known=known)
         assert pv.fit(model, "exact").check(model).verdict == verdict
+    for probability, verdict in ((0.02, "fits"), (0.002, "does not fit"), (0.1, "does not fit")):
+        model = pv.models.GraphMatching.flips(A, B, probability, known=known)
+        assert pv.fit(model, "exact").check(model).verdict == verdict
+    # Edges that were lost only: a graph observed in part, which fits the plain model.
+    A = B * np.triu(rng.random((30, 30)) > 0.2, 1)
+    A = A + A.T
+    plain = pv.models.GraphMatching(A, B, 3.0, known=known)
+    assert pv.fit(plain, "exact").check(plain).verdict == "fits"
+    model = pv.models.GraphMatching.flips(A, B, 1 / (1 + math.exp(3.0)), known=known)
+    found = pv.fit(model, "exact").check(model)
+    assert found.verdict == "does not fit"
+    assert "more than the 20.6 that the probability of a flip predicts" in found.reasons[0]
 
 
 def mallows(rng, n, judges, thetas):
@@ -255,7 +283,8 @@ def test_the_check_is_saved_and_shown(rng, tmp_path):
 def test_the_benchmark_of_the_check_runs(kind):
     size = {
         "points": (5, 2, 0.1), "ambiguous": (5, 2, 0.5), "graphs": (5, 0.1),
-        "whole_graphs": (5, 0.1), "rankings": (4, 5), "dynamics": (4, 50),
+        "whole_graphs": (5, 0.1), "flips": (5, 0.1), "whole_flips": (5, 0.1), "rankings": (4, 5),
+        "dynamics": (4, 50),
     }[kind]  # fmt: skip
     for fault in model_check.KINDS[kind][2]:
         row = model_check.measure(kind, size, fault, 1)

@@ -79,6 +79,21 @@ def two_sided(value: float, cdf: Callable[[float], Any], sf: Callable[[float], A
     return float(min(1.0, 2 * min(cdf(value), sf(value))))
 
 
+def improbability(law: Any, value: int, least: int, most: int) -> float:
+    """Return the probability of values of a discrete law no more probable than the one seen.
+
+    The law is that of whole numbers from ``least`` to ``most`` with one peak.
+    """
+    mean, spread = float(law.mean()), float(law.std())
+    # Beyond this many standard deviations probabilities vanish, except where the value itself is.
+    reach = 12 * spread + 12 + abs(value - mean)
+    near = np.arange(max(least, math.floor(mean - reach)), min(most, math.ceil(mean + reach)) + 1)
+    log_p = law.logpmf(near)
+    # Values that are as probable may differ in the last digits.
+    as_rare = log_p <= law.logpmf(value) + 1e-7
+    return float(min(1.0, np.exp(log_p[as_rare]).sum()))
+
+
 def residual_tests(
     z: np.ndarray, *, known_scale: bool, what: str, features: Sequence[str] | None = None
 ) -> Findings:

@@ -17,7 +17,7 @@ from permvi.models.linear import sum_of_matched, sum_of_pairs
 
 @pytree(
     leaves=("A", "B", "scale", "linear_scores", *_arguments.ARRAYS),
-    static=("gaussian_noise", "labels"),
+    static=("noise", "labels"),
 )
 class GraphMatching(_arguments.Constrained):
     r"""A matching of the nodes of two graphs with a quadratic log density.
@@ -50,8 +50,8 @@ class GraphMatching(_arguments.Constrained):
     scale: Any
     # Not called "scores", which would mean that the log density is linear.
     linear_scores: Any
-    # Whether edges are observed with noise, see `gaussian`.
-    gaussian_noise: bool
+    # How edges are observed, if that is known: "gaussian" or "flips", see the class methods.
+    noise: str | None
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class GraphMatching(_arguments.Constrained):
     ) -> None:
         self.A, self.B = _edges("A", A), _edges("B", B)
         self.scale = _arguments.finite("scale", _arguments.real("scale", scale, (0,)))
-        self.gaussian_noise = False
+        self.noise = None
         table = (self.A.shape[0], self.B.shape[0])
         given = mask, known, labels, row_unmatched, col_unmatched, prior_scores
         self._constrain(table, (_names("A", A), _names("B", B)), *given)
@@ -98,29 +98,70 @@ class GraphMatching(_arguments.Constrained):
             ValueError: The graphs differ in size (then the norm depends on X), or the scale is not
                 positive.
         """
-        Y, W = _edges("observed", observed), _edges("reference", reference)
-        if Y.shape != W.shape:
-            raise ValueError(
-                "observed and reference must have the same shape, got shapes "
-                f"{Y.shape} and {W.shape}."
-            )
+        Y, W = _observed(observed, reference, constraints, "Gaussian noise")
         sigma = _arguments.finite("scale", _arguments.real("scale", scale, (0,)))
         if _checks.is_concrete(sigma) and not sigma > 0:
             raise ValueError(f"scale must be positive, got {sigma}.")
-        for name in ("row_unmatched", "col_unmatched"):
-            if constraints.get(name) is not None:
-                raise ValueError(f"{name} must be None for graphs with Gaussian noise, got one.")
         n = len(Y)
         xp: Any = np if _checks.is_concrete(Y, W, sigma) else jnp
         norms = (Y**2).sum() + (W**2).sum()
         constant = -norms / (2 * sigma**2) - n**2 * xp.log(math.sqrt(2 * math.pi) * sigma)
-        # Every matching has n pairs, so each pair takes an equal share of the constant.
-        shares = xp.full((n, n), constant / n)
-        given = {"A": observed, "B": reference, "scale": sigma**-2, **constraints}
-        model = cls(**given)
-        added = 0.0 if scores is None else _linear(scores, (n, n), model.mask)
-        model.linear_scores, model.gaussian_noise = shares + added, True
-        return model
+        model = cls(observed, reference, sigma**-2, scores, **constraints)
+        return model._with_noise("gaussian", constant)
+
+    @classmethod
+    def flips(
+        cls,
+        observed: Any,
+        reference: Any,
+        probability: float,
+        scores: Any = None,
+        **constraints: Any,
+    ) -> Self:
+        r"""Make the model of edges each of which is flipped with probability f.
+
+        Both graphs have entries 0 and 1 and no loops. Of T pairs of nodes, D have an edge in one
+        graph only, and :math:`\log p(Y \mid X) = D \log f + (T - D) \log(1 - f)`. If both graphs
+        are undirected, each edge counts once. This says more than the class alone, for which edges
+        may be lost more often than made or the reverse, so that `Posterior.check` finds a wrong
+        probability with fewer edges.
+
+        Args:
+            observed: (n, n) edges Y among the items.
+            reference: (n, n) edges among the labels.
+            probability: The probability f of a flip, between 0 and 1.
+            scores: (n, n) log weights of single pairs, which are added.
+            **constraints: ``mask``, ``known``, ``labels`` and ``prior_scores``, see the class.
+
+        Raises:
+            ValueError: The graphs differ in size, have other entries or loops, or the probability
+                is not between 0 and 1.
+        """
+        Y, W = _observed(observed, reference, constraints, "flipped edges")
+        for name, graph in (("observed", Y), ("reference", W)):
+            if not _is_binary(graph) or np.diagonal(graph).any():
+                raise ValueError(f"{name} must have entries 0 and 1 and no loops, got others.")
+        f = float(
+            _arguments.finite("probability", _arguments.real("probability", probability, (0,)))
+        )
+        if not 0 < f < 1:
+            raise ValueError(f"probability must be between 0 and 1, got {f}.")
+        # How often the sums below count each pair.
+        times = 2 if _is_undirected(Y, W) else 1
+        log_odds, total = math.log1p(-f) - math.log(f), len(Y) * (len(Y) - 1) // times
+        constant = total * math.log1p(-f) - log_odds * float(Y.sum() + W.sum()) / times
+        model = cls(observed, reference, 2 * log_odds / times, scores, **constraints)
+        return model._with_noise("flips", constant)
+
+    def _with_noise(self, noise: str, constant: Any) -> Self:
+        """Say how edges are observed, and add a constant to the log density of every matching."""
+        n = self.shape[0]
+        # Every matching has n pairs, so each pair takes an equal share.
+        shares = (np if _checks.is_concrete(constant) else jnp).full((n, n), constant / n)
+        scores = self.linear_scores
+        self.linear_scores = shares if scores is None else shares + scores
+        self.noise = noise
+        return self
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -187,27 +228,30 @@ class GraphMatching(_arguments.Constrained):
     def predictive_tests(self, draws: np.ndarray, latents: Any) -> _predictive.Findings | str:
         """Test whether edges agree as much as the scale says, given matchings (num, n).
 
-        With Gaussian noise the residuals of the edges are tested. Graphs of zeros and ones are
-        tested by the number of edges they share, whose law given the numbers of edges is Fisher's
-        noncentral hypergeometric one; its log odds ratio is the scale, or twice the scale if the
-        graphs are undirected. Other graphs have no noise to compare with.
+        With Gaussian noise the residuals of the edges are tested. With flips, the number of pairs
+        of nodes that disagree is binomial. Other graphs of zeros and ones are tested by the number
+        of edges they share, whose law given the numbers of edges is Fisher's noncentral
+        hypergeometric one; its log odds ratio is the scale, or twice the scale if the graphs are
+        undirected. That allows for edges that are lost more often than made. Weighted graphs have
+        no noise to compare with.
         """
         del latents
         A, B = np.asarray(self.A), np.asarray(self.B)
-        undirected = bool((A == A.T).all() and (B == B.T).all())
+        undirected = _is_undirected(A, B)
         matched = draws >= 0
         pairs = np.triu_indices(len(A), 1) if undirected else np.where(~np.eye(len(A), dtype=bool))
         both = matched[:, pairs[0]] & matched[:, pairs[1]]
         mapped = B[draws[:, pairs[0]], draws[:, pairs[1]]]
         weight = float(self.scale) * (2 if undirected else 1)
-        if self.gaussian_noise:
+        if self.noise == "gaussian":
             z = np.where(both, (A[pairs] - mapped) * np.sqrt(weight), np.nan)
             return _predictive.residual_tests(
                 _by_node(z, pairs, len(A)), known_scale=True, what="differences of edges"
             )
-        if not all(np.isin(graph, (0.0, 1.0)).all() for graph in (A, B)):
+        if not (_is_binary(A) and _is_binary(B)):
             return "weighted edges have no noise to compare with (see GraphMatching.gaussian)"
-        return _shared_edges(A[pairs] * both, mapped * both, both, weight)
+        a, b = A[pairs] * both, mapped * both
+        return _disagreement(a, b, both, weight, flips=self.noise == "flips")
 
 
 def _by_node(z: np.ndarray, pairs: Any, n: int) -> np.ndarray:
@@ -217,30 +261,67 @@ def _by_node(z: np.ndarray, pairs: Any, n: int) -> np.ndarray:
     return table
 
 
-def _shared_edges(
-    a: np.ndarray, b: np.ndarray, present: np.ndarray, log_odds_ratio: float
+def _disagreement(
+    a: np.ndarray, b: np.ndarray, present: np.ndarray, log_odds_ratio: float, *, flips: bool
 ) -> _predictive.Findings:
-    """Test the number of edges that two graphs share, given the pairs of nodes (num, E) of each."""
-    from scipy.stats import nchypergeom_fisher
+    """Test the number of edges in one graph only, given the pairs of nodes (num, E) of each.
+
+    Args:
+        a: The edges of one graph in each draw.
+        b: Those of the other graph.
+        present: Whether both nodes are matched.
+        log_odds_ratio: What each shared edge adds to the log density.
+        flips: Whether edges are lost and made with the same probability.
+    """
+    from scipy.stats import binom, nchypergeom_fisher
 
     total, first, second = (round(float(part.sum(axis=1).mean())) for part in (present, a, b))
     shared = (a * b).sum(axis=1)
-    least, most = max(0, first + second - total), min(first, second)
-    if least == most:
+    if flips:
+        # The number of disagreeing pairs.
+        found, least, most = first + second - 2 * shared, 0, total
+        law = binom(total, 1 / (1 + math.exp(log_odds_ratio / 2)))
+    else:
+        found, least, most = shared, max(0, first + second - total), min(first, second)
+        odds = math.exp(min(max(log_odds_ratio, -50), 50))
+        law = nchypergeom_fisher(total, first, second, odds) if most > least else None
+    if law is None or most == least:
         return _predictive.Findings([], [])
-    law = nchypergeom_fisher(total, first, second, math.exp(min(max(log_odds_ratio, -50), 50)))
     mean, variance = (float(moment) for moment in law.stats(moments="mv"))
-    value = round(_predictive.averaged(shared, mean, variance)) if variance > 0 else mean
-    # Half of the probability of the value itself, since counts are discrete.
-    half = 0.5 * float(law.pmf(value))
-    p = min(1.0, 2 * min(float(law.cdf(value)) - half, float(law.sf(value)) + half) + half)
-    found, expected = (first + second - 2 * float(x) for x in (shared.mean(), mean))
-    more = "more" if found > expected else "fewer"
+    value = round(_predictive.averaged(found, mean, variance)) if variance > 0 else mean
+    p = _predictive.improbability(law, int(np.clip(value, least, most)), least, most)
+    seen, expected = float(found.mean()), mean
+    if not flips:
+        seen, expected = (first + second - 2 * x for x in (seen, expected))
+    more = "more" if seen > expected else "fewer"
     finding = (
-        f"{found:.3g} edges are in one graph only, {more} than the {expected:.3g} that the scale "
-        "predicts"
+        f"{seen:.3g} edges are in one graph only, {more} than the {expected:.3g} that the "
+        f"{'probability of a flip' if flips else 'scale'} predicts"
     )
     return _predictive.Findings([_predictive.Finding("edges that disagree", p, finding)], [])
+
+
+def _is_binary(graph: np.ndarray) -> bool:
+    return bool(np.isin(graph, (0.0, 1.0)).all())
+
+
+def _is_undirected(A: np.ndarray, B: np.ndarray) -> bool:
+    return bool((A == A.T).all() and (B == B.T).all())
+
+
+def _observed(
+    observed: Any, reference: Any, constraints: dict[str, Any], what: str
+) -> tuple[Any, Any]:
+    """Check two graphs of one size, in which no node stays unmatched."""
+    Y, W = _edges("observed", observed), _edges("reference", reference)
+    if Y.shape != W.shape:
+        raise ValueError(
+            f"observed and reference must have the same shape, got shapes {Y.shape} and {W.shape}."
+        )
+    for name in ("row_unmatched", "col_unmatched"):
+        if constraints.get(name) is not None:
+            raise ValueError(f"{name} must be None for graphs with {what}, got one.")
+    return Y, W
 
 
 def _entries(table: Any, rows: jax.Array, cols: jax.Array) -> jax.Array:

@@ -22,10 +22,11 @@ _GROWTH = 1.5
 _MOST_MEMBERS = 24
 # Children without a better best, for each member, after which a population is shaken, and ends.
 _PATIENCE = 3
-# Islands of the full size that have to end at the best value; or islands of any size, and as many
-# other restarts.
-_ENOUGH = 4
-_ENOUGH_OF_BOTH = 3
+# Islands of the full size that have to end at the best value, and their share: where many end
+# elsewhere, a better value may be rare. Or islands of any size, and as many other restarts.
+_ENOUGH = 6
+_MOST_OF_ALL = 0.75
+_ENOUGH_OF_BOTH = 5
 # The share of the budget that islands may take; the rest is for a population of their ends.
 _FOR_ISLANDS = 0.7
 # A wanted pair weighs this much against noise of order one.
@@ -101,7 +102,8 @@ class Islands:
                 at_best = values >= best - self._tolerance
                 full = np.array(sizes) == _MOST_MEMBERS
                 others = known_values >= best - self._tolerance
-                agreed = int((at_best & full).sum()) >= _ENOUGH or (
+                enough = max(_ENOUGH, _MOST_OF_ALL * int(full.sum()))
+                agreed = int((at_best & full).sum()) >= enough or (
                     min(int(at_best.sum()), int(others.sum())) >= _ENOUGH_OF_BOTH
                 )
                 if agreed:

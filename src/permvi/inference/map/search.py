@@ -67,8 +67,8 @@ def solve_quadratic(
     spectral similarities, then robust tabu search (Taillard 1991) from each end. Then Frank-Wolfe
     from each matching, which moves along cycles that swaps cannot follow through a mask, alternates
     with swaps while that gains anything. If fewer than half of these restarts end at the best
-    value, and no bound proves it, independent populations follow (see `population`), until four of
-    them end at the best value of all. Forbidden pairs are never used.
+    value, and no bound proves it, independent populations follow (see `population`), until six of
+    them, and three quarters, end at the best value of all. Forbidden pairs are never used.
 
     Args:
         quadratic: The problem; rectangular ones leave the surplus of the longer side unmatched.

@@ -15,6 +15,7 @@ import numpy as np
 
 from permvi.inference.map import Quadratic
 from permvi.inference.map.method import quadratic_of
+from permvi.inference.quadratic.twins import Cells, Twins
 from permvi.problem.prepare import Prepared
 from permvi.problem.unmatched import best_matchings, complete, grounded
 
@@ -22,6 +23,9 @@ from permvi.problem.unmatched import best_matchings, complete, grounded
 _PENALTY = 1.0
 
 
+# Rows share a cell of references if a swap of them changes the best value by no more nats than
+# these, the first by edges and the second by scores.
+_NEAR_TWINS = 2.0, 6.0
 # Lists are as fast as tables where rows have no more than this share of all edges on average, and
 # they are needed beyond so many rows, where a table for each replica would not fit into memory.
 _FEW_EDGES = 0.25
@@ -74,6 +78,8 @@ class Form:
         num_steps: The number of swaps of a chain between two looks at it.
         turned: (N, N) the transpose of B, or B itself if that is symmetric.
         lists: The edges of A, if they are few.
+        twins: Rows and columns that can be exchanged.
+        cells: The cells of references.
     """
 
     A: np.ndarray
@@ -89,6 +95,8 @@ class Form:
     num_steps: int
     turned: np.ndarray
     lists: Lists
+    twins: Twins
+    cells: Cells
 
     @property
     def work(self) -> float:
@@ -161,6 +169,7 @@ def with_penalties(
         gain = float((slopes - slopes[rows, best][:, None]).max())
         C[~allowed] = C[rows, best].min() - max(gain, 0.0) - _PENALTY
     A, B, C = (np.ascontiguousarray(array) for array in (square.A, square.B, C))
+    twins = Twins.of(square, allowed)
     return Form(
         A,
         B,
@@ -175,4 +184,6 @@ def with_penalties(
         num_steps=max(n, 10),
         turned=B if square.is_symmetric else np.ascontiguousarray(B.T),
         lists=Lists.of(A),
+        twins=twins,
+        cells=Cells.of(Twins.of(square, allowed, best, _NEAR_TWINS), twins, best),
     )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi.inference.map import MapOptions, Quadratic, solve_quadratic
+from permvi.inference.quadratic.twins import Twins
 
 # Modes that are less probable than the best by more than this many nats do not matter.
 _MARGIN = 8.0
@@ -16,11 +17,13 @@ class Modes(NamedTuple):
     """The result of the search.
 
     Attributes:
-        perms: (m, N) modes, the best one first.
+        perms: (m, N) modes, the best one first, none of them made of another one by twins.
+        twins: The rows and columns that can be exchanged.
         num_evaluations: Evaluations of the search, see `solve_quadratic`.
     """
 
     perms: np.ndarray
+    twins: Twins
     num_evaluations: int
 
 
@@ -38,30 +41,30 @@ def find_modes(
     values = square.values(ends)
     order = np.argsort(-values, kind="stable")
     ends = ends[order[values[order] >= values.max() - _MARGIN]]
-    _, first = np.unique(ends, axis=0, return_index=True)
-    perms = orbit(square, allowed, ends[np.sort(first)])
-    return Modes(perms, result.num_evaluations)
+    twins = Twins.of(square, allowed)
+    perms = orbit(square, allowed, ends[twins.firsts(ends)], twins)
+    return Modes(perms, twins, result.num_evaluations)
 
 
-def orbit(square: Quadratic, allowed: np.ndarray, modes: np.ndarray) -> np.ndarray:
+def orbit(square: Quadratic, allowed: np.ndarray, modes: np.ndarray, twins: Twins) -> np.ndarray:
     r"""Return modes (m, N), the best one first, and others that symmetries make of them.
 
     If P and Q are equally good, :math:`Q P^{-1}` may be an automorphism of the columns. It takes
-    every mode R to :math:`Q P^{-1} R`, which is kept if its value is within the margin of the best.
+    every mode R to :math:`Q P^{-1} R`, which is kept if its value is within the margin of the best,
+    unless twins make it of one that is known.
     """
     rows = np.arange(modes.shape[1])
     least = float(square.values(modes[0])) - _MARGIN
     moves = modes[1 : 1 + _MOST_GENERATORS, np.argsort(modes[0])]
     moves = np.concatenate([moves, np.argsort(moves, axis=1)])
-    fresh, known = modes, {perm.tobytes() for perm in modes}
+    fresh, known = modes, set(twins.keys(modes))
     while len(fresh) and len(moves) and len(modes) < _MOST_MODES:
         found = moves[:, fresh].reshape(-1, len(rows))
-        found = np.unique(found, axis=0)
-        found = found[[perm.tobytes() not in known for perm in found]]
+        found = found[twins.firsts(found, known)]
         found = found[allowed[rows, found].all(axis=1)]
         if len(found):
             found = found[square.values(found) >= least]
         fresh = found[: _MOST_MODES - len(modes)]
-        known |= {perm.tobytes() for perm in fresh}
+        known |= set(twins.keys(fresh))
         modes = np.concatenate([modes, fresh])
     return modes

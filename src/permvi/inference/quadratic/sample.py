@@ -22,6 +22,7 @@ from permvi.inference.quadratic.tempering import (
     Sweeps,
     log_evidence,
 )
+from permvi.inference.quadratic.twins import Cells, Twins
 
 # Sweeps of a chain around the best mode, which tell how firmly each row stays there.
 _PILOT = 400
@@ -125,8 +126,8 @@ def sample(
     limit = options.num_steps or _limit(form)
     stop.plan(limit)
     firmness = _firmness(form, rng.spawn(1)[0], stop)
-    pulled = Reference.around(form.best, _pulls(firmness))
-    free = Reference.around(form.best, np.zeros(N))
+    pulled = Reference.around(form.best, _pulls(firmness, form.cells), form.cells)
+    free = Reference.around(form.best, np.zeros(N), form.cells)
     members = []
     for k, stream in enumerate(rng.spawn(options.num_ensembles)):
         reference, starts = (free, None) if k % 2 == 0 else (pulled, modes)
@@ -154,7 +155,7 @@ def sample(
             good = _error(counting).mean() <= options.tolerance and looks >= _FEWEST_LOOKS
             if options.num_steps is None and good:
                 break
-    return _combined(form, members, modes, options.num_draws, stop)
+    return _combined(form, members, modes, options.num_draws, stop, rng)
 
 
 def _limit(form: Form) -> int:
@@ -176,7 +177,7 @@ class Member:
         N = len(ensemble.reference.centre)
         self._size = _sweeps(_BATCH, N)
         self._num_batches, self._most_batches = _BATCHES if N <= _LARGE else _FEW_BATCHES
-        # Whole numbers below 2^24.
+        # Whole numbers below 2^24, or means of such.
         self.counts = np.zeros((0, N, N), np.float32)
         self._totals = np.zeros(0)
         self._traces: list[np.ndarray] = []
@@ -197,7 +198,9 @@ class Member:
             self._add(found)
 
     def _add(self, found: Sweeps) -> None:
-        self.counts = np.concatenate([self.counts, found.counts[None].astype(np.float32)])
+        # Twins are exchanged in all ways at once.
+        counts = self.ensemble.form.twins.averaged(found.counts)
+        self.counts = np.concatenate([self.counts, counts[None].astype(np.float32)])
         self._totals = np.append(self._totals, found.counts[0].sum())
         self._traces.append(found.trace)
         self._possible.append(found.possible)
@@ -234,22 +237,30 @@ class Member:
 
 
 def _firmness(form: Form, rng: np.random.Generator, stop: Stop) -> np.ndarray:
-    """Return (N,) how often a chain from the best mode has each row where it is in that mode."""
-    nothing = Reference.around(form.best, np.zeros(len(form.best)))
+    """Return (N,) how often a chain from the best mode has each row in its cell."""
+    nothing = Reference.around(form.best, np.zeros(len(form.best)), form.cells)
     chain = Ensemble(form, nothing, form.best[None], form.best[None], rng)
     chain.posterior_only()
     found = chain.run(_PILOT, stop)
     if found is None:
         return np.ones(len(form.best))
-    return (found.kept[_PILOT // 4 :, :] == form.best).mean(axis=0)
+    return nothing.in_cells(found.kept[_PILOT // 4 :, :]).mean(axis=0)
 
 
-def _pulls(firmness: np.ndarray) -> np.ndarray:
-    """Return the pulls (N,) whose reference holds rows about as firmly."""
+def _pulls(firmness: np.ndarray, cells: Cells) -> np.ndarray:
+    r"""Return the pulls (N,), alike in each cell, whose reference holds rows about as firmly.
+
+    Where L rows are loose in all, and l of the a rows of a cell, one more has a weight in the
+    reference that is about :math:`L e^{-\lambda} (a - l) / l^2` times as large, which is 1 at the
+    most probable l. For l below 1 it becomes :math:`L e^{-\lambda} (a - l) / l`.
+    """
     held = np.minimum(firmness, max(_FIRMEST, 1.0 - _LOOSE / len(firmness)))
+    sizes = np.bincount(cells.of_row)
+    held = (np.bincount(cells.of_row, held) / sizes)[cells.of_row]
+    loose = np.maximum(1.0, sizes[cells.of_row] * (1.0 - held))
     others = max(1.0, float((1.0 - held).sum()))
     with np.errstate(divide="ignore"):
-        return np.maximum(np.log(held / (1.0 - held) * others), 0.0)
+        return np.maximum(np.log(held / (1.0 - held) * others / loose), 0.0)
 
 
 def _counting(members: list[Member], evidence: list[Evidence]) -> list[Member]:
@@ -291,16 +302,24 @@ def _apart(member: Member, others: list[Member]) -> np.ndarray:
     return 0.5 * np.maximum(np.abs(member.mean - mean) - noise, 0.0).sum(axis=1)
 
 
-def _near(draws: np.ndarray, modes: np.ndarray) -> float:
-    """Return the mean share of rows in which draws (num, N) are as in the mode next to each."""
-    shared = np.zeros(len(draws))
+def _near(draws: np.ndarray, modes: np.ndarray, twins: Twins) -> float:
+    """Return the mean share of rows in which draws (num, N) are as in the mode next to each.
+
+    Columns that are twins count as one.
+    """
+    shared, columns = np.zeros(len(draws)), twins.cols[draws]
     for mode in modes:
-        shared = np.maximum(shared, (draws == mode).mean(axis=1))
+        shared = np.maximum(shared, (columns == twins.cols[mode]).mean(axis=1))
     return float(shared.mean())
 
 
 def _combined(
-    form: Form, members: list[Member], modes: np.ndarray, num_draws: int, stop: Stop
+    form: Form,
+    members: list[Member],
+    modes: np.ndarray,
+    num_draws: int,
+    stop: Stop,
+    rng: np.random.Generator,
 ) -> Sampled:
     """Return the answer of the ensembles that count."""
     N = len(form.best)
@@ -346,16 +365,17 @@ def _combined(
         missed = max(missed, share * float(_apart(other, counting).mean()))
     draws = np.concatenate([part for member in counting for part in member.draws])
     chosen = np.linspace(0, len(draws) - 1, num_draws).round().astype(int)
+    draws = form.twins.shuffled(draws[chosen], rng)
     return Sampled(
         np.mean([member.mean for member in counting], axis=0),
-        draws[chosen],
+        draws,
         best,
         Evidence(value - form.log_copies + form.constant, error),
         _error(counting),
         np.max(apart, axis=0),
         missed,
         len(counting),
-        _near(draws[chosen], modes),
+        _near(draws, modes, form.twins),
         jumps,
         stop.done,
         not stop.asked,

@@ -1,15 +1,18 @@
 r"""Parallel tempering from a reference whose evidence is known to the posterior.
 
-The reference pulls every row i towards the column :math:`r_i` of a centre,
+The reference pulls every row i towards the columns that a centre r has for the cell c of the row,
 
-.. math:: p_0(\pi) \propto e^{g(\pi)}, \qquad g(\pi) = \sum_i \lambda_i 1[\pi(i) = r_i], \qquad
-          Z_0 = \sum_k (n - k)! \, e_k(e^{\lambda_1} - 1, \dots, e^{\lambda_n} - 1),
+.. math::
+    p_0(\pi) \propto e^{g(\pi)}, \qquad g(\pi) = \sum_i \lambda_{c(i)} 1[\pi(i) \in r(c(i))], \qquad
+    Z_0 = \sum_k (n - k)! \, [x^k] \prod_c \sum_j \binom{a_c}{j}^2 j! \, (e^{\lambda_c} - 1)^j x^j,
 
-where :math:`e_k` are elementary symmetric polynomials: a term of :math:`e_k` holds k rows, and the
-others take the remaining columns in any order. Without pull this is the uniform law and
-:math:`Z_0 = n!`. Levels :math:`p_\beta \propto e^{g + \beta (f - g)}` lead to the posterior of log
-density f. A pull matters where the posterior has a phase of its own around a mode: from the uniform
-law, tempering would have to find a needle in a haystack.
+where cell c has :math:`a_c` rows: j of them are held in j of its columns in
+:math:`\binom{a_c}{j}^2 j!` ways, and the others take the remaining columns in any order. Rows that
+can be exchanged share a cell, so that the pull does not tell them apart; most rows have one of
+their own. Without pull this is the uniform law and :math:`Z_0 = n!`. Levels :math:`p_\beta \propto
+e^{g + \beta (f - g)}` lead to the posterior of log density f. A pull matters where the posterior
+has a phase of its own around a mode: from the uniform law, tempering would have to find a needle in
+a haystack.
 
 Neighbouring levels exchange their replicas (Geyer 1991), and inverse temperatures are set so that
 all exchanges are equally often rejected (Syed et al. 2022). Bennett's (1976) acceptance ratios of
@@ -24,6 +27,7 @@ from scipy.special import expit, gammaln
 
 from permvi.inference.interruptible import Stop
 from permvi.inference.quadratic.form import Form
+from permvi.inference.quadratic.twins import Cells
 
 # Levels to begin with; the first one above zero has about this times one over the spread of f - g.
 _FIRST_LEVELS = 16
@@ -44,33 +48,63 @@ class Reference(NamedTuple):
 
     Attributes:
         centre: (n,) a permutation.
-        pulls: (n,) the log weights of its pairs.
+        pulls: (n,) the log weights of rows in their cells.
         log_total: The log of its evidence.
-        log_sums, log_sizes, log_odds: Tables for `draw_reference`.
+        of_row: (n,) the cell of each row.
+        of_col: (n,) the cell of each column.
+        members: (n,) rows, cell by cell.
+        bounds: (cells+1,) where each cell begins in ``members``.
+        num_mixed: The number of rows, the first members, in cells whose rows may differ.
+        tables: Log weights for `draw_reference`, its first three arguments.
     """
 
     centre: np.ndarray
     pulls: np.ndarray
     log_total: float
-    log_sums: np.ndarray
-    log_sizes: np.ndarray
-    log_odds: np.ndarray
+    of_row: np.ndarray
+    of_col: np.ndarray
+    members: np.ndarray
+    bounds: np.ndarray
+    num_mixed: int
+    tables: tuple[np.ndarray, np.ndarray, np.ndarray]
 
     @classmethod
-    def around(cls, centre: np.ndarray, pulls: np.ndarray) -> "Reference":
-        """Return the reference with pulls (n,), none of them negative, towards a permutation."""
+    def around(
+        cls, centre: np.ndarray, pulls: np.ndarray, cells: Cells | None = None
+    ) -> "Reference":
+        """Return the reference with pulls (n,), none of them negative, towards a permutation.
+
+        In each of the ``cells`` pulls are alike. By default every row has its own cell.
+        """
         n = len(centre)
+        of_row, num_mixed = cells or Cells(np.arange(n), 0)
+        sizes, members = np.bincount(of_row), np.argsort(of_row, kind="stable")
+        bounds = np.append(0, np.cumsum(sizes))
+        of_col = np.empty(n, np.int64)
+        of_col[centre] = of_row
         with np.errstate(divide="ignore"):
             log_odds = np.where(pulls > 0, pulls + np.log(-np.expm1(-pulls)), -np.inf)
-        log_sums = np.full((n + 1, n + 1), -np.inf)
-        log_sums[:, 0] = 0.0
-        for i in range(1, n + 1):
-            log_sums[i, 1:] = np.logaddexp(
-                log_sums[i - 1, 1:], log_odds[i - 1] + log_sums[i - 1, :-1]
-            )
-        log_sizes = log_sums[n] + gammaln(n + 1.0 - np.arange(n + 1))
+        log_sums = np.full((len(sizes) + 1, n + 1), -np.inf)
+        log_sums[0, 0] = 0.0
+        log_terms = []
+        for c, (begin, size) in enumerate(zip(bounds, sizes, strict=False)):
+            held = np.arange(1, size + 1)
+            # binom(a, j)^2 j! = a!^2 / (a - j)!^2 / j!
+            ways = 2 * (gammaln(size + 1.0) - gammaln(size - held + 1.0)) - gammaln(held + 1.0)
+            terms = np.append(0.0, ways + held * log_odds[members[begin]])
+            log_sums[c + 1] = log_sums[c]
+            for j, term in enumerate(terms[1:], 1):
+                log_sums[c + 1, j:] = np.logaddexp(log_sums[c + 1, j:], term + log_sums[c, :-j])
+            log_terms.append(terms)
+        log_sizes = log_sums[-1] + gammaln(n + 1.0 - np.arange(n + 1))
         total = float(np.logaddexp.reduce(log_sizes))
-        return cls(centre, pulls, total, log_sums, log_sizes - total, log_odds)
+        tables = log_sums, log_sizes - total, np.concatenate(log_terms)
+        mixed = int(bounds[num_mixed])
+        return cls(centre, pulls, total, of_row, of_col, members, bounds, mixed, tables)
+
+    def in_cells(self, perms: np.ndarray) -> np.ndarray:
+        """Return whether each row of permutations (..., n) is in its cell."""
+        return self.of_col[perms] == self.of_row
 
 
 class Sweeps(NamedTuple):
@@ -125,17 +159,15 @@ class Ensemble:
         self.num_jumps = 0
 
     def _draws(self, num: int) -> np.ndarray:
-        from permvi.inference.quadratic.tempering_kernels import draw_reference
+        from permvi.inference.quadratic.cells_kernels import draw_reference
 
         law = self.reference
         perms = np.empty((num, len(law.centre)), np.int64)
-        for perm in perms:
-            tables = law.log_sums, law.log_sizes, law.log_odds
-            draw_reference(*tables, law.centre, perm, self._rng)
+        draw_reference(*law.tables, law.members, law.bounds, law.centre, perms, self._rng)
         return perms
 
     def _pulled(self, perms: np.ndarray) -> np.ndarray:
-        return ((perms == self.reference.centre) * self.reference.pulls).sum(axis=-1)
+        return (self.reference.in_cells(perms) * self.reference.pulls).sum(axis=-1)
 
     def posterior_only(self) -> None:
         """Leave out all levels but the last."""
@@ -179,7 +211,8 @@ class Ensemble:
             rates = np.zeros(K - 1)
             self.best_value, jumps = kernels.sweep(
                 form.A, form.B, form.C, form.symmetric, form.allowed, form.turned, *form.lists,
-                law.log_sums, law.log_sizes, law.log_odds, law.centre, law.pulls,
+                self._draws(part.stop - part.start), law.members, law.bounds,
+                law.num_mixed, law.of_row, law.of_col, law.pulls,
                 self._modes, self._inverses, self.betas, self._slots, self._perms, P, values,
                 pulled, self._parity, form.num_steps, _LOOKS, trace[part], kept[part], counts,
                 rates, self.best, self.best_value, self._rng,

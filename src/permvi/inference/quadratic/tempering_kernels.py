@@ -1,9 +1,9 @@
 r"""Compiled sweeps of parallel tempering on quadratic problems; importing them imports numba.
 
-A replica is a permutation, its value f and its pull :math:`g = \sum_i \lambda_i 1[\pi(i) = r_i]`;
-and ``P[i, k] = B[perm[i], perm[k]]``, unless the edges of A are listed. Level k of the ladder has
-the log density :math:`g + \beta_k (f - g)`, so that the first is the reference and the last the
-posterior. Replicas change level by exchanging places in ``slots``.
+A replica is a permutation, its value f and its pull g, the sum of :math:`\lambda_i` over rows that
+are in their cells; and ``P[i, k] = B[perm[i], perm[k]]``, unless the edges of A are listed. Level k
+of the ladder has the log density :math:`g + \beta_k (f - g)`, so that the first is the reference
+and the last the posterior. Replicas change level by exchanging places in ``slots``.
 """
 
 import numpy as np
@@ -12,6 +12,8 @@ from permvi._compiled import REORDERED_SUMS, compiled
 
 # One jump in so many sweeps of a level, where there are several modes.
 _JUMP_RATE = 0.5
+# The share of swaps within a cell, where cells have rows that differ.
+_CELL_RATE = 0.5
 
 
 @compiled(fastmath=REORDERED_SUMS)
@@ -107,11 +109,15 @@ def value_of(A: np.ndarray, B: np.ndarray, C: np.ndarray, perm: np.ndarray) -> f
 
 
 @compiled()
-def _pull(perm: np.ndarray, centre: np.ndarray, pulls: np.ndarray) -> float:
+def _held(of_row: np.ndarray, of_col: np.ndarray, pulls: np.ndarray, row: int, col: int) -> float:
+    return pulls[row] if of_row[row] == of_col[col] else 0.0
+
+
+@compiled()
+def _pull(of_row: np.ndarray, of_col: np.ndarray, pulls: np.ndarray, perm: np.ndarray) -> float:
     total = 0.0
     for i in range(perm.size):
-        if perm[i] == centre[i]:
-            total += pulls[i]
+        total += _held(of_row, of_col, pulls, i, perm[i])
     return total
 
 
@@ -122,60 +128,6 @@ def place(B: np.ndarray, perm: np.ndarray, P: np.ndarray) -> None:
         row = B[perm[i]]
         for k in range(perm.size):
             P[i, k] = row[perm[k]]
-
-
-@compiled()
-def _shuffle(items: np.ndarray, count: int, rng: np.random.Generator) -> None:
-    for i in range(count - 1, 0, -1):
-        j = int(rng.random() * (i + 1))
-        items[i], items[j] = items[j], items[i]
-
-
-@compiled()
-def draw_reference(
-    log_sums: np.ndarray,
-    log_sizes: np.ndarray,
-    log_odds: np.ndarray,
-    centre: np.ndarray,
-    perm: np.ndarray,
-    rng: np.random.Generator,
-) -> None:
-    r"""Draw from the reference, :math:`p(\pi) \propto \exp \sum_i \lambda_i 1[\pi(i) = r_i]`.
-
-    With :math:`e^{\lambda_i} = 1 + w_i` the product is a sum over sets S of rows that are held,
-    with weight :math:`\prod_{i \in S} w_i`; all other rows are shuffled.
-
-    Args:
-        log_sums: (n+1, n+1) at (i, k): log of the sum of the products of w over k of the first i.
-        log_sizes: (n+1,) log probabilities of holding k rows.
-        log_odds: (n,) log w.
-        centre: (n,) the permutation r.
-        perm: (n,) the result.
-        rng: The source of randomness.
-    """
-    n = centre.size
-    left, size = rng.random(), 0
-    for k in range(n + 1):
-        size = k
-        left -= np.exp(log_sizes[k])
-        if left < 0.0:
-            break
-    free = np.empty(n, np.int64)
-    count = 0
-    for i in range(n, 0, -1):
-        p = 0.0
-        if size > 0:
-            p = np.exp(log_odds[i - 1] + log_sums[i - 1, size - 1] - log_sums[i, size])
-        if rng.random() < p:
-            size -= 1
-            perm[i - 1] = centre[i - 1]
-        else:
-            free[count] = i - 1
-            count += 1
-    columns = centre[free[:count]]
-    _shuffle(columns, count, rng)
-    for k in range(count):
-        perm[free[k]] = columns[k]
 
 
 @compiled()
@@ -232,10 +184,12 @@ def sweep(
     begins: np.ndarray,
     others: np.ndarray,
     weights: np.ndarray,
-    log_sums: np.ndarray,
-    log_sizes: np.ndarray,
-    log_odds: np.ndarray,
-    centre: np.ndarray,
+    fresh: np.ndarray,
+    members: np.ndarray,
+    bounds: np.ndarray,
+    num_mixed: int,
+    of_row: np.ndarray,
+    of_col: np.ndarray,
     pulls: np.ndarray,
     modes: np.ndarray,
     inverses: np.ndarray,
@@ -260,7 +214,8 @@ def sweep(
 
     In a sweep the first level is drawn anew if its inverse temperature is zero, the others take
     ``num_steps`` swaps and perhaps a jump, and neighbours exchange their replicas, even and odd
-    pairs in turn (Okabe et al. 2001; Syed et al. 2022).
+    pairs in turn (Okabe et al. 2001; Syed et al. 2022). Half of the swaps are between rows of one
+    cell, if there are cells in which rows differ; a swap is always as probable as its reverse.
 
     Args:
         A: (n, n) weights of pairs of rows.
@@ -272,10 +227,12 @@ def sweep(
         begins: (2, n+1), or (2, 0) if A has no lists.
         others: (2, edges).
         weights: (2, edges).
-        log_sums: See `draw_reference`, also for the three that follow.
-        log_sizes: (n+1,).
-        log_odds: (n,).
-        centre: (n,).
+        fresh: (sweeps, n) draws from the reference.
+        members: (n,) rows, cell by cell.
+        bounds: (cells+1,) where the rows of each cell begin.
+        num_mixed: The number of rows, the first members, whose cells swaps may choose.
+        of_row: (n,) the cell of each row.
+        of_col: (n,) the cell of each column.
         pulls: (n,) the :math:`\lambda_i`.
         modes: (m, n) permutations.
         inverses: (m, n) their inverses.
@@ -300,7 +257,7 @@ def sweep(
     Returns:
         The best value and the number of accepted jumps at the last level.
     """
-    n, K, num_modes = centre.size, len(betas), len(modes)
+    n, K, num_modes = members.size, len(betas), len(modes)
     listed = begins.shape[1] > 0
     out = np.empty(n, np.int64)
     jumps = 0
@@ -309,19 +266,24 @@ def sweep(
             s, beta = slots[level], betas[level]
             perm, table = perms[s], P[s]
             if beta == 0.0:
-                draw_reference(log_sums, log_sizes, log_odds, centre, perm, rng)
+                perm[:] = fresh[t]
                 if not listed:
                     place(B, perm, table)
                 values[s] = value_of(A, B, C, perm)
-                pulled[s] = _pull(perm, centre, pulls)
+                pulled[s] = _pull(of_row, of_col, pulls, perm)
                 trace[t, level] = values[s] - pulled[s]
                 continue
             f, g = values[s], pulled[s]
             looks = num_looks if level == K - 1 else 1
             for step in range(looks * num_steps):
-                i, j = int(rng.random() * n), int(rng.random() * (n - 1))
-                if j >= i:
-                    j += 1
+                first, last = 0, n
+                i = int(rng.random() * n)
+                if num_mixed > 0 and rng.random() < _CELL_RATE:
+                    i = int(rng.random() * num_mixed)
+                    c = of_row[members[i]]
+                    first, last = bounds[c], bounds[c + 1]
+                j = first + int(rng.random() * (last - first - 1))
+                i, j = members[i], members[j + 1 if j >= i else j]
                 if listed:
                     gain = listed_gain(
                         A, B, turned, C, begins, others, weights, perm, symmetric, i, j
@@ -329,15 +291,8 @@ def sweep(
                 else:
                     gain = swap_gain(A, table, C, perm, symmetric, i, j)
                 a, b = perm[i], perm[j]
-                pull = 0.0
-                if a == centre[i]:
-                    pull -= pulls[i]
-                if b == centre[j]:
-                    pull -= pulls[j]
-                if b == centre[i]:
-                    pull += pulls[i]
-                if a == centre[j]:
-                    pull += pulls[j]
+                pull = _held(of_row, of_col, pulls, i, b) + _held(of_row, of_col, pulls, j, a)
+                pull -= _held(of_row, of_col, pulls, i, a) + _held(of_row, of_col, pulls, j, b)
                 change = pull + beta * (gain - pull)
                 if change >= 0.0 or rng.random() < np.exp(change):
                     perm[i], perm[j] = b, a
@@ -356,7 +311,7 @@ def sweep(
                         counts[k, perm[k]] += 1.0
             jump = num_modes > 1 and rng.random() < _JUMP_RATE
             if jump and _propose_jump(modes, inverses, perm, out, rng):
-                new, pull = value_of(A, B, C, out), _pull(out, centre, pulls)
+                new, pull = value_of(A, B, C, out), _pull(of_row, of_col, pulls, out)
                 change = pull - g + beta * (new - pull - f + g)
                 if change >= 0.0 or rng.random() < np.exp(change):
                     perm[:] = out
@@ -382,7 +337,7 @@ def sweep(
     # Sums of differences gather rounding errors.
     for s in range(K):
         values[s] = value_of(A, B, C, perms[s])
-        pulled[s] = _pull(perms[s], centre, pulls)
+        pulled[s] = _pull(of_row, of_col, pulls, perms[s])
     return best_value, jumps
 
 
