@@ -52,15 +52,21 @@ def student(residuals: np.ndarray) -> Tails:
     squares = flat[:: max(1, flat.size // _NUM_RESIDUALS)] ** 2
     best, found = -math.inf, Tails(_DEGREES[-1], 1.0)
     for df in _DEGREES:
-        variance = float(np.median(squares))
-        for _ in range(_SCALE_STEPS):
-            variance = float(((df + 1) * squares / (df + squares / variance)).mean())
+        variance = scale_of(squares, df) ** 2
         value = len(squares) * (
             math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - 0.5 * math.log(df * variance)
         ) - (df + 1) / 2 * float(np.log1p(squares / (df * variance)).sum())
         if value > best:
             best, found = value, Tails(df, math.sqrt(variance))
     return found
+
+
+def scale_of(squares: np.ndarray, df: float) -> float:
+    """Return the scale of Student's t that makes squared residuals (num,) likeliest."""
+    variance = float(np.median(squares))
+    for _ in range(_SCALE_STEPS):
+        variance = float(((df + 1) * squares / (df + squares / variance)).mean())
+    return math.sqrt(variance)
 
 
 def heavy_tailed(

@@ -10,7 +10,13 @@ from jax.typing import ArrayLike
 
 from permvi._jax import pytree
 from permvi._threads import single_threaded_blas
-from permvi.models import _arguments, _dynamics_arguments, _innovations, _predictive
+from permvi.models import (
+    _arguments,
+    _dynamics_arguments,
+    _innovation_scores,
+    _innovations,
+    _predictive,
+)
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models.linear import sum_of_pairs
 
@@ -320,19 +326,17 @@ class SharedDynamics(_arguments.Constrained):
     def predictive_tests(
         self, draws: np.ndarray, latents: Mapping[str, Any]
     ) -> _predictive.Findings | str:
-        """Test the innovations of the recordings, given permutations (num, n) or (num, J, n)."""
-        del latents
+        """Test the innovations of the recordings, given permutations (num, n) or (num, J, n).
+
+        Their law is the one that the fit has found, see `_innovation_scores`.
+        """
         if getattr(self, "_recordings", None) is None:
             return "the model was made from sums over time, without recordings"
         perms = draws.reshape(len(draws), self.num_sites, self.shape[0])
         rng = np.random.default_rng(_predictive.SEED)
-        return _predictive.innovation_tests(
-            self._recordings,
-            perms,
-            [_dynamics_arguments.draw_weights(self, perm, rng) for perm in perms],
-            float(self.noise_scale),
-            known_scale=not self.learned[1],
-        )
+        with single_threaded_blas():
+            z = _innovation_scores.standardised(self, self._recordings, perms, latents, rng)
+        return _predictive.innovation_tests(z, known_scale=not self.learned[1])
 
     @property
     def num_predicted(self) -> int:
