@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import kstest
 from threadpoolctl import threadpool_limits
 
-from permvi.models import SharedDynamics, _innovation_scores
+from permvi.models import SharedDynamics, _innovations
 from permvi.models._dynamics_arguments import Statistics
 from permvi.models._innovations import Tails, filtered_statistics, heavy_tailed, student
 
@@ -150,7 +150,7 @@ def test_prediction_errors_are_those_of_a_full_kalman_filter(rng):
         P = W @ (P - gain @ P) @ W.T + q * np.eye(2)
         errors[t] = np.linalg.solve(np.linalg.cholesky(S), errors[t])
     steady = float(np.trace(gain)) / 2
-    found = _innovation_scores._Filter.of(observed, W, steady)
+    found = _innovations._Filter.of(observed, W, steady)
     # The variance is estimated from 16,000 numbers: its standard error is 1.1 %.
     np.testing.assert_allclose(found.gain, gain, atol=0.03)
     ours = found.errors(observed, W)
@@ -161,7 +161,7 @@ def test_prediction_errors_are_those_of_a_full_kalman_filter(rng):
 def test_heavy_tails_become_normal(rng):
     e = np.full((1, 1, 2, 30_000), np.nan)
     e[..., 5:] = 1.7 * rng.standard_t(3, size=(1, 1, 2, 29_995))
-    z = _innovation_scores._normal_scores(e, 3.0)
+    z = _innovations._normal_scores(e, 3.0)
     assert np.isnan(z[..., :5]).all()
     assert kstest(z[..., 5:].ravel(), "norm").pvalue > 0.01
     assert (np.sign(z[..., 5:]) == np.sign(e[..., 5:])).all()

@@ -13,7 +13,6 @@ from permvi._threads import single_threaded_blas
 from permvi.models import (
     _arguments,
     _dynamics_arguments,
-    _innovation_scores,
     _innovations,
     _predictive,
 )
@@ -328,14 +327,14 @@ class SharedDynamics(_arguments.Constrained):
     ) -> _predictive.Findings | str:
         """Test the innovations of the recordings, given permutations (num, n) or (num, J, n).
 
-        Their law is the one that the fit has found, see `_innovation_scores`.
+        Their law is the one that the fit has found, see `_innovations`.
         """
         if getattr(self, "_recordings", None) is None:
             return "the model was made from sums over time, without recordings"
         perms = draws.reshape(len(draws), self.num_sites, self.shape[0])
         rng = np.random.default_rng(_predictive.SEED)
         with single_threaded_blas():
-            z = _innovation_scores.standardised(self, self._recordings, perms, latents, rng)
+            z = _innovations.standardised(self, self._recordings, perms, latents, rng)
         return _predictive.innovation_tests(z, known_scale=not self.learned[1])
 
     @property
