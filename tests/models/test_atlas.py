@@ -12,6 +12,7 @@ from scipy.stats import multivariate_normal, multivariate_t, norm
 import permvi as pv
 from permvi.models import Animal, Atlas, AtlasMatching, read_animals
 from permvi.models.atlas import estimate, widths
+from permvi.models.atlas.atlas import cells_by_label
 from permvi.models.atlas.relations import log_ratios
 
 LABELS = ("A", "B", "C")
@@ -370,5 +371,37 @@ def test_relations_need_animals_and_no_frame(rng):
     with pytest.raises(ValueError, match="relations must be None with align"):
         AtlasMatching(cells[0], atlas, align="similarity", relations=relations)
     known = Atlas.from_moments(cells[0], np.eye(3))
-    with pytest.raises(ValueError, match="atlas must be learnt"):
+    with pytest.raises(ValueError, match="atlas must be learnt, with coordinates"):
         pv.models.Relations.fit(cells, known)
+
+
+@pytest.mark.parametrize("align", ["similarity", "affine"])
+def test_animals_are_brought_into_one_frame_by_their_labels(rng, align):
+    """Without noise they coincide; with it, what remains is the noise."""
+    shape = rng.normal(size=(30, 4)) * [3, 1, 1, 2]
+    for noise in (0.0, 0.05):
+        animals, plain = [], []
+        for k in range(5):
+            turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+            linear = np.zeros((4, 4))
+            linear[:3, :3] = turn * np.linalg.det(turn) * rng.uniform(0.7, 1.4)
+            if align == "affine":
+                linear[:3, :3] += 0.1 * rng.normal(size=(3, 3))
+            linear[3, 3] = rng.uniform(0.5, 2)
+            seen = np.flatnonzero((rng.random(30) > 0.2) | (k == 0))
+            cells = shape[seen] + noise * rng.normal(size=(len(seen), 4))
+            cells = cells @ linear.T + rng.normal(size=4)
+            plain.append(Animal(cells, tuple(f"N{j}" for j in seen), ("x", "y", "z", "red")))
+        animals = pv.models.align_animals(plain, align)
+        # The first animal has all labels, so the frame is near its own.
+        assert np.abs(animals[0].cells - plain[0].cells).max() < 1e-6 + 6 * noise
+        size = plain[0].cells[:, :3].std() / shape[:, :3].std()
+        table = cells_by_label(animals, tuple(f"N{j}" for j in range(30)))
+        apart = np.nanstd(table[..., :3], axis=0, ddof=1)
+        assert (np.nanmean(apart**2) ** 0.5 < 1e-6) if noise == 0 else True
+        # Each animal's map takes 7 or 12 of about 75 degrees of freedom.
+        assert noise == 0 or 0.8 < np.nanmean(apart**2) ** 0.5 / (noise * size) < 1.15
+    with pytest.raises(ValueError, match="share at least 5 labels"):
+        pv.models.align_animals(
+            [plain[0], Animal(cells[:3], ("N1", "N2", "N3"), plain[0].features)]
+        )

@@ -160,7 +160,9 @@ def standardised(
     if "edges" in latents:
         system = system._replace(edges=np.argwhere(latents["edges"].mean > 0.5))
     if "innovation_degrees" in latents:
-        found = heavy_tailed(recordings, _parts(recordings), _ridge(model))
+        density = len(model.edges) / model.num_labels**2
+        ridge = float(model.noise_scale) ** 2 / (float(model.weight_scale) ** 2 * density)
+        found = heavy_tailed(recordings, [Statistics.of(each) for each in recordings], ridge)
         if found is not None:
             system = _with(system, found[0])
     filters = [_Filter.plain(activity.shape[1]) for activity in recordings]
@@ -181,15 +183,6 @@ def standardised(
     if "innovation_degrees" in latents:
         return _normal_scores(z, float(latents["innovation_degrees"].mean))
     return z / float(model.noise_scale) if "filter_gain" not in latents else z
-
-
-def _ridge(model: Any) -> float:
-    density = len(model.edges) / model.num_labels**2
-    return float(model.noise_scale) ** 2 / (float(model.weight_scale) ** 2 * density)
-
-
-def _parts(recordings: Sequence[np.ndarray]) -> list[Statistics]:
-    return [Statistics.of(each) for each in recordings]
 
 
 def _with(system: _System, parts: Sequence[Statistics]) -> _System:

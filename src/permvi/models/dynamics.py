@@ -10,12 +10,7 @@ from jax.typing import ArrayLike
 
 from permvi._jax import pytree
 from permvi._threads import single_threaded_blas
-from permvi.models import (
-    _arguments,
-    _dynamics_arguments,
-    _innovations,
-    _predictive,
-)
+from permvi.models import _arguments, _dynamics_arguments, _innovations, _predictive
 from permvi.models._dynamics_arguments import Statistics, empirical_scales, spectra
 from permvi.models.linear import sum_of_pairs
 

@@ -2,8 +2,7 @@ r"""Method "linear" for models with relations between pairs of labels.
 
 Without relations the model is linear, and the linear engine draws matchings :math:`x_s`. Relations
 give each of them a weight :math:`w_s`, the product over related pairs. Their weighted frequencies
-less those without weights are added to the marginals of the linear engine, which leaves only the
-error of the difference. Few effective draws show in the verdict.
+less those without weights are added to the marginals of the linear engine.
 """
 
 import dataclasses
@@ -77,8 +76,7 @@ def _judged(prepared: Prepared, plain: Posterior, weights: np.ndarray, hits: np.
     )
     note = Judgement("trust", (f"with relations, {ess:.0%} of the draws are effective",))
     both = (Judgement(each.verdict, each.reasons) for each in (plain.diagnostics, own))
-    judgement = worst_first([*both, note])
-    return dataclasses.replace(own, verdict=judgement.verdict, reasons=judgement.reasons)
+    return dataclasses.replace(own, **worst_first([*both, note])._asdict())
 
 
 METHODS = {"linear": dataclasses.replace(LINEAR["linear"], run=run, linear=False, lists=False)}

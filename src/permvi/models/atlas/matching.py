@@ -23,18 +23,11 @@ from permvi.models.linear import sum_of_matched, sum_of_pairs
 _DOUBTFUL = 0.01
 # Fewer training animals than this say too little about what is usual.
 _FEWEST_ANIMALS = 3
+_RELATED = ("pair_table", "relation_pairs", "relation_tables")
 
 
 @pytree(
-    leaves=(
-        "cells",
-        "scores",
-        "pair_table",
-        "relation_pairs",
-        "relation_tables",
-        "widths",
-        *_arguments.ARRAYS,
-    ),
+    leaves=("cells", "scores", "widths", *_RELATED, *_arguments.ARRAYS),
     static=("atlas", "align", "labels", "frames"),
 )
 class AtlasMatching(_arguments.Constrained):
@@ -158,9 +151,8 @@ class AtlasMatching(_arguments.Constrained):
         digest = hashlib.sha256(f"AtlasMatching|{self.align}|{atlas.mistakes}".encode())
         laws = atlas.means, atlas.scales, atlas.df, atlas.p_present, atlas.center, atlas.spread
         given = (getattr(self, name) for name in _arguments.ARRAYS)
-        for array in (
-            self.cells, *laws, np.array(atlas.background), self.relation_tables, *given
-        ):  # fmt: skip
+        related = () if self.relation_tables is None else (self.relation_tables,)
+        for array in (self.cells, *laws, np.array(atlas.background), *related, *given):
             digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 

@@ -1,7 +1,7 @@
 r"""Relations between cells: how the places of neighbouring labels vary together.
 
-Whitened residuals u of two labels j and k have correlations :math:`\rho`, one for each feature. A
-pair of cells then has, beside the densities of both,
+Whitened residuals u of the coordinates f of two labels have correlations :math:`\rho`. A pair of
+cells then has, beside the densities of both,
 
 .. math::
     \log c = \sum_f \Bigl[ -\tfrac12 \log (1 - \rho_f^2)
@@ -37,7 +37,7 @@ class Relations:
 
     Attributes:
         pairs: (E, 2) labels that are related; none if relations predict left-out animals worse.
-        correlations: (E, d) correlations of their whitened residuals, by feature.
+        correlations: (E, q) correlations of their whitened residuals, by coordinate.
         gain: What they add to the log density of a cell of an animal that was left out, on average.
     """
 
@@ -50,20 +50,21 @@ class Relations:
         """Learn relations from the labelled animals that an atlas was learnt from.
 
         Raises:
-            ValueError: The animals are fewer than five, or the atlas was not learnt.
+            ValueError: Animals are fewer than five, or the atlas was not learnt or has no places.
         """
         found = [animal.using(atlas.features) for animal in as_animals(animals, atlas.labels)]
         if len(found) < _FEWEST_ANIMALS:
             raise ValueError(f"animals must be at least {_FEWEST_ANIMALS}, got {len(found)}.")
-        if not atlas.settings:
-            raise ValueError("atlas must be learnt to find relations, got one of known moments.")
+        q = atlas.num_positions
+        if not (atlas.settings and q):
+            raise ValueError(f"atlas must be learnt, with coordinates, got one with {q} of them.")
         cells, shape = cells_by_label(found, atlas.labels), estimate.Shape(**atlas.settings)
         gains = np.zeros(len(_STRENGTHS))
         for held_out in estimate.folds(len(cells)):
             moments = estimate.expectation_maximisation(cells[~held_out], shape)
             laws = moments.means, estimate.predictive(moments, shape)[0]
-            near = _near(moments.means[:, : atlas.num_positions])
-            mine, others = (_whitened(cells[these], *laws) for these in (~held_out, held_out))
+            near = _near(moments.means[:, :q])
+            mine, others = (_whitened(cells[these], *laws, q) for these in (~held_out, held_out))
             for k, strength in enumerate(_STRENGTHS):
                 pairs, correlations = _forest(mine, near, strength)
                 terms = log_ratios(others[:, pairs[:, 0]], others[:, pairs[:, 1]], correlations)
@@ -71,31 +72,30 @@ class Relations:
         best = int(np.argmax(gains))
         gain = float(gains[best]) / max(int(np.isfinite(cells).all(axis=-1).sum()), 1)
         if gain <= 0:
-            return cls(np.zeros((0, 2), np.int64), np.zeros((0, cells.shape[-1])), 0.0)
-        residuals = _whitened(cells, atlas.means, atlas.scales)
-        near = _near(atlas.means[:, : atlas.num_positions])
-        return cls(*_forest(residuals, near, _STRENGTHS[best]), gain)
+            return cls(np.zeros((0, 2), np.int64), np.zeros((0, q)), 0.0)
+        residuals = _whitened(cells, atlas.means, atlas.scales, q)
+        return cls(*_forest(residuals, _near(atlas.means[:, :q]), _STRENGTHS[best]), gain)
 
     def tables(self, cells: np.ndarray, atlas: Atlas, widths: np.ndarray) -> np.ndarray:
         """Return (E, n, n): what each pair of labels adds if cells (n, d) i and l have them."""
         scales = atlas.scales * widths[:, None] * widths
-        residuals = _whitened(cells[:, None], atlas.means, scales)
+        residuals = _whitened(cells[:, None], atlas.means, scales, atlas.num_positions)
         first, second = (np.swapaxes(residuals[:, self.pairs[:, k]], 0, 1) for k in (0, 1))
         return log_ratios(first[:, :, None], second[:, None], self.correlations[:, None, None])
 
 
 def log_ratios(first: np.ndarray, second: np.ndarray, correlations: np.ndarray) -> np.ndarray:
-    """Return log c (...) of whitened residuals (..., d), zero where a feature is missing."""
+    """Return log c (...) of whitened residuals (..., q), zero where one is missing."""
     squares = correlations**2
     bend = squares * (first**2 + second**2) - 2 * correlations * first * second
     terms = -0.5 * np.log1p(-squares) - bend / (2 * (1 - squares))
     return np.where(np.isfinite(terms), terms, 0.0).sum(axis=-1)
 
 
-def _whitened(cells: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return bounded residuals (..., m, d) of cells (..., m, d) in units of their scales."""
-    roots = estimate.inverse_roots(scales)
-    z = np.einsum("jkl,...jl->...jk", roots, cells - means)
+def _whitened(cells: np.ndarray, means: np.ndarray, scales: np.ndarray, q: int) -> np.ndarray:
+    """Return bounded residuals (..., m, q) of the first q features of cells (..., m, d)."""
+    roots = estimate.inverse_roots(scales[:, :q, :q])
+    z = np.einsum("jkl,...jl->...jk", roots, (cells - means)[..., :q])
     return np.clip(z, -_LARGEST, _LARGEST)
 
 
@@ -111,7 +111,7 @@ def _near(places: np.ndarray) -> np.ndarray:
 def _forest(
     residuals: np.ndarray, near: np.ndarray, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs (E, 2) of labels that explain most residuals (num, m, d), and (E, d)."""
+    """Return the pairs (E, 2) of labels that explain most residuals (num, m, q), and (E, q)."""
     from scipy.sparse.csgraph import minimum_spanning_tree
 
     seen = np.isfinite(residuals).all(axis=-1)
