@@ -10,6 +10,9 @@ body and the loss of 20 % of the cells; "aligned" has the same cells in the fram
 "frame of true labels" in the frame that fits best if all labels are known. ``near_aligned`` is the
 share of animals whose ``posterior.mode`` is right in at most .03 fewer cells than if aligned.
 
+"head" are five raw heads, each in its own frame and with an atlas of the other four, which share
+frames by their labels: all cells, those without a name as unmatched, or the named ones only.
+
 Probabilities are mixed with 1 % of a uniform law for the log score, because annotators err.
 Accuracy is the mean over animals, of the most probable label of each cell ("accuracy") and of
 ``posterior.mode`` ("accuracy_mode"); ``ece`` has ten bins of equal mass.
@@ -22,7 +25,7 @@ import sys
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +39,8 @@ from benchmarks.run import machine
 from permvi import metrics
 from permvi.experiments.results import write_rows, write_summary
 from permvi.inference.alignment.search import NUM_ANGLES
-from permvi.models import Animal, Atlas, AtlasMatching
-from permvi.models.atlas.frames import FrameModel, start_rotations
+from permvi.models import Animal, Atlas, AtlasMatching, align_animals
+from permvi.models.atlas.frames import ALIGNMENTS, FrameModel, start_rotations
 
 FILE = Path("neuropal", "aligned_worms_tail.mat")
 FEATURES = {"colour": ("x", "y", "z", "red", "green", "blue"), "position": ("x", "y", "z")}
@@ -45,6 +48,8 @@ LEVEL = 0.95
 MISTAKES = 0.01
 MOVED = ("unaligned", "frame of true labels", "not aligned")
 NEAR = 0.03
+# A slice of the raw heads in pixels, by the sizes of the heads along both axes.
+SLICE = 6.0
 
 
 class Answer(NamedTuple):
@@ -118,6 +123,34 @@ def answers(
     yield "permvi", fitted(animal, atlas, None, truth)
 
 
+def read_heads() -> list[Animal]:
+    """Return raw heads, with slices in pixels and logs of intensities."""
+    heads = []
+    for path in sorted((Path(os.environ["PERMVI_DATA"]) / "neuropal").glob("neuropal_worm*.csv")):
+        (head,) = pv.models.read_animals(path)
+        cells = np.column_stack([head.cells[:, :3] * [1, 1, SLICE], np.log(head.cells[:, 3:])])
+        heads.append(Animal(cells, head.names, head.features))
+    return heads
+
+
+def answers_of_head(heads: Sequence[Animal], left_out: int) -> Iterator[tuple[str, Answer]]:
+    """Yield answers for a raw head, given an atlas of the others; the last label is "none"."""
+    atlas = Atlas.fit(align_animals([head for k, head in enumerate(heads) if k != left_out]))
+    names, m = heads[left_out].names, len(atlas.labels)
+    truth = np.array([atlas.labels.index(n) if n in atlas.labels else m for n in names])
+    for align in ALIGNMENTS:
+        began = time.process_time()
+        model = AtlasMatching(heads[left_out], atlas, align=align)
+        posterior = pv.fit(model)
+        seconds = time.process_time() - began
+        table = np.column_stack([posterior.marginals, posterior.p_unmatched_rows])
+        mode = np.where(posterior.mode < 0, m, posterior.mode)
+        words = posterior.diagnostics.verdict, posterior.check(model).verdict, seconds
+        yield f"head, {align}", Answer(table, mode, truth, *words)
+        named = truth < m
+        yield f"head, {align}, named cells", Answer(table[named], mode[named], truth[named], *words)
+
+
 def covered(marginals: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return (n,) whether the smallest set of labels of at least 95 % holds the true one."""
     order = np.argsort(-marginals, axis=1)
@@ -170,11 +203,21 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     found: dict[tuple[str, str], list[Answer]] = defaultdict(list)
     warnings.simplefilter("ignore", pv.FitWarning)
-    for features, names in FEATURES.items():
+    heads = read_heads() if "heads" in options.parts else []
+    for features in FEATURES if heads else ():
+        kept = heads[0].features[: None if features == "colour" else 3]
+        some = [head.using(kept) for head in heads]
+        for left_out in range(len(heads)):
+            for method, answer in answers_of_head(some, left_out):
+                found[features, method].append(answer)
+                where = {"features": features, "animal": left_out, "method": method}
+                rows.append({**where, **row_of(answer)})
+    parts = [part for part in options.parts if part != "heads"]
+    for features, names in FEATURES.items() if parts else ():
         for left_out in range(0, len(animals), options.every):
             others = [animal.using(names) for k, animal in enumerate(animals) if k != left_out]
             atlas = Atlas.fit(others)
-            for part in options.parts:
+            for part in parts:
                 rng = np.random.default_rng(left_out)
                 animal = animals[left_out].using(names)
                 for method, answer in answers(animal, atlas, part == "frames", rng):

@@ -358,6 +358,11 @@ def test_matchings_with_relations_are_those_of_enumeration(rng):
     assert np.abs(pv.fit(plain).marginals - truth).max() > 0.05
     found = pv.fit(model, "linear", num_draws=20_000)
     assert found.diagnostics.verdict == "trust"
+    fixed = AtlasMatching(animal, atlas, relations=relations, known=np.array([-1, 1, -1, -1, -1]))
+    given = np.array(perms)[:, 1] == 1
+    shares = weights[given] / weights[given].sum()
+    rest = np.einsum("s,sij->ij", shares, np.array(perms)[given][..., None] == np.arange(6))
+    np.testing.assert_allclose(pv.fit(fixed, "linear").marginals, rest, atol=0.06)
     # With 20,000 draws, of which a third or more count, standard errors are at most .006.
     np.testing.assert_allclose(found.marginals, truth, atol=0.025)
 

@@ -165,7 +165,7 @@ def standardised(
         found = heavy_tailed(recordings, [Statistics.of(each) for each in recordings], ridge)
         if found is not None:
             system = _with(system, found[0])
-    filters = [_Filter.plain(activity.shape[1]) for activity in recordings]
+    filters = [_Filter(None, np.eye(activity.shape[1])) for activity in recordings]
     if "filter_gain" in latents:
         gain = float(latents["filter_gain"].mean)
         weights = draw_weights(system, perms[0], rng)
@@ -207,10 +207,6 @@ class _Filter(NamedTuple):
 
     gain: np.ndarray | None
     root: np.ndarray
-
-    @classmethod
-    def plain(cls, n: int) -> "_Filter":
-        return cls(None, np.eye(n))
 
     @classmethod
     def of(cls, activity: np.ndarray, weights: np.ndarray, gain: float) -> "_Filter":

@@ -19,8 +19,7 @@ from permvi.posterior import DrawsLaw, Posterior, diagnose, normalise_marginals
 from permvi.posterior.diagnostics import Judgement, worst_first
 from permvi.problem.prepare import Prepared, prepare
 
-_NUM_DRAWS = 4000
-_NUM_BATCHES = 10
+_NUM_DRAWS, _NUM_BATCHES = 4000, 10
 # The smallest factor of a probability: differences of small ones are noise.
 _LEAST = 1e-3
 _ADVICE = "try more draws (num_draws)"
@@ -54,7 +53,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 
 def _moved(before: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Add differences to probabilities; what was possible stays so."""
+    """Add differences to probabilities. What was possible stays so."""
     return np.maximum(before + shift, _LEAST * before)
 
 

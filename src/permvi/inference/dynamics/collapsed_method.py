@@ -97,7 +97,6 @@ def _forgiven(dynamics: Dynamics, result: CollapsedResult, noise: Filtered | Non
     # What was estimated, not integrated out, has no standard deviation.
     latents: dict[str, Latent] = {}
     if dynamics.degrees is not None:
-        extras["innovation_degrees"] = np.array(dynamics.degrees)
         latents["innovation_degrees"] = Latent(np.array(dynamics.degrees), np.zeros(()))
         words = f"Student's t with {dynamics.degrees:g} degrees of freedom"
         judgements.append(Judgement("trust", (f"allowed for: innovations have tails of {words}",)))

@@ -190,9 +190,8 @@ def wrong_edges(
 ) -> Wiring | None:
     """Return the errors of the diagram given permutations (J, m), None if there are next to none.
 
-    Wrong labels look like wrong edges. So a few of either are ignored. In short recordings the
-    estimates of `matching.estimate_edges` leak from one pair to others, which looks like missing
-    edges, so those of `given_inputs` have to show errors as well.
+    Wrong labels look like wrong edges, so a few of either are ignored. In short recordings the
+    estimates of all pairs leak into each other, so `given_inputs` have to show errors as well.
     """
     symmetric = bool((problem.support == problem.support.T).all())
     near = 1e-9
@@ -220,8 +219,7 @@ def given_inputs(
     label c, added to them, has :math:`x = (K^1_{ac} - K_{cb} S^{-1} r) / \sigma^2` and the
     precision :math:`(K_{cc} - K_{cb} S^{-1} K_{bc}) / \sigma^2`. An input b has
     :math:`x = (S^{-1} r)_b / (S^{-1}_{bb} \sigma^2)` and
-    :math:`(1 / S^{-1}_{bb} - \lambda) / \sigma^2`. If the diagram and the labels are right, nothing
-    leaks. Precisions of both directions are averaged where they are edges together.
+    :math:`(1 / S^{-1}_{bb} - \lambda) / \sigma^2`. Precisions of two directions are averaged.
     """
     sums = problem.pool(problem.by_label(rows))
     m, ridge = problem.size, scales.ridge

@@ -15,10 +15,7 @@ from permvi.models.atlas.animals import Animal, as_animals, num_coordinates
 from permvi.models.atlas.atlas import cells_by_label
 from permvi.models.atlas.frames import ALIGNMENTS, Align
 
-_ROUNDS = 20
-_CONVERGED = 1e-6
-_WEIGHT_STEPS = 5
-_TAIL = 5.0
+_ROUNDS, _WEIGHT_STEPS, _TAIL = 20, 5, 5.0
 
 
 def align_animals(animals: Any, align: Align = "affine") -> list[Animal]:
@@ -41,7 +38,7 @@ def align_animals(animals: Any, align: Align = "affine") -> list[Animal]:
     names = tuple(sorted({name for one in found for name in one.names if name is not None}))
     tables = cells_by_label(found, names)
     first = tables[int(np.argmax(np.isfinite(tables).all(axis=-1).sum(axis=1)))]
-    center, size = first, float(np.nanstd(first))
+    center = first
     for _ in range(_ROUNDS):
         maps = [_map(table, center, q, align) for table in tables]
         moved = np.stack([t @ linear.T + b for t, (linear, b) in zip(tables, maps, strict=True)])
@@ -50,9 +47,7 @@ def align_animals(animals: Any, align: Align = "affine") -> list[Animal]:
         mean = np.where(seen.any(axis=0), sums / np.maximum(seen.sum(axis=0), 1), np.nan)
         # Means shrink, so they are brought back to the size of the first animal.
         linear, shift = _map(mean, first, q, "similarity")
-        before, center = center, mean @ linear.T + shift
-        if np.nanmax(np.abs(center - before), initial=0.0) < _CONVERGED * size:
-            break
+        center = mean @ linear.T + shift
     return [
         dataclasses.replace(one, cells=one.cells @ linear.T + shift)
         for one, (linear, shift) in zip(found, maps, strict=True)

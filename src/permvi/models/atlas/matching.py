@@ -188,9 +188,8 @@ class AtlasMatching(_arguments.Constrained):
         xp = np if isinstance(perm, np.ndarray) else jnp
         held = perm[..., None, None] == self.relation_pairs
         rows, there = held.argmax(axis=-3), held.any(axis=-3).all(axis=-1)
-        values = xp.asarray(self.relation_tables)[
-            xp.arange(len(self.relation_pairs)), rows[..., 0], rows[..., 1]
-        ]
+        tables, pairs = xp.asarray(self.relation_tables), xp.arange(len(self.relation_pairs))
+        values = tables[pairs, rows[..., 0], rows[..., 1]]
         return xp.where(there, values, 0.0).sum(axis=-1)
 
     def _laplace(self, perm: np.ndarray) -> float:

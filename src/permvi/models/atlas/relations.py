@@ -28,7 +28,6 @@ _STRENGTHS = (20.0, 40.0, 80.0, 160.0)
 # A label is related to some of this many labels that are nearest to it.
 _NEAREST = 6
 _LARGEST = 3.0
-_FEWEST_ANIMALS = 5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,8 +52,8 @@ class Relations:
             ValueError: Animals are fewer than five, or the atlas was not learnt or has no places.
         """
         found = [animal.using(atlas.features) for animal in as_animals(animals, atlas.labels)]
-        if len(found) < _FEWEST_ANIMALS:
-            raise ValueError(f"animals must be at least {_FEWEST_ANIMALS}, got {len(found)}.")
+        if len(found) < 5:
+            raise ValueError(f"animals must be at least 5, got {len(found)}.")
         q = atlas.num_positions
         if not (atlas.settings and q):
             raise ValueError(f"atlas must be learnt, with coordinates, got one with {q} of them.")
