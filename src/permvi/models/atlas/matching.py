@@ -159,8 +159,8 @@ class AtlasMatching(_arguments.Constrained):
     def log_density(self, X: ArrayLike) -> jax.Array:
         """Return log densities (...) of matrices (..., n, m); see `log_density_of`."""
         if self.relation_tables is not None:
-            matrix = jnp.asarray(X)
-            first, second = (matrix[..., self.relation_pairs[:, k]] for k in (0, 1))
+            relaxed = jnp.asarray(X)
+            first, second = (relaxed[..., self.relation_pairs[:, k]] for k in (0, 1))
             related = jnp.einsum("...ie,eil,...le->...", first, self.relation_tables, second)
             return sum_of_pairs(self.pair_table, X, 1) + related
         if self.frames is None:
@@ -183,7 +183,7 @@ class AtlasMatching(_arguments.Constrained):
         flat = [self._laplace(one) for one in perms.reshape(-1, perms.shape[-1])]
         return np.array(flat).reshape(perms.shape[:-1])
 
-    def log_relations(self, perm: ArrayLike) -> Any:
+    def log_relations(self, perm: Any) -> Any:
         """Return (...) what relations add to the log density of matchings (..., n)."""
         xp = np if isinstance(perm, np.ndarray) else jnp
         held = perm[..., None, None] == self.relation_pairs
