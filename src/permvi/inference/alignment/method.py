@@ -49,7 +49,7 @@ class AlignmentOptions:
     """
 
     num_chains: int = 4
-    num_rounds: int = 10
+    num_rounds: int = 5
     num_steps: int = 6_000
     num_draws: int = 1000
 
