@@ -131,6 +131,19 @@ def test_lists_of_pairs_get_the_same_notes(run, write):
     assert "--kind costs if smaller is better" in run("match", "--pairs", path).stderr
 
 
+@pytest.mark.parametrize(("num", "said"), [(2, False), (6, True)])
+def test_a_distance_that_many_right_labels_exceed(run, write, num, said):
+    """Of two features, 1 % of the right labels are beyond three standard deviations; of six, 17."""
+    header = ",".join(["name", *(f"f{k}" for k in range(num))])
+
+    def rows(word):
+        return "\n".join([header, *(word + ",".join([str(k)] * (num + 1)) for k in (0, 1))]) + "\n"
+
+    items, labels = write("items.csv", rows("i")), write("labels.csv", rows("l"))
+    found = run("match", items, labels, "--scale", "0.1", "--unmatched", "3")
+    assert ("17 % of right labels are further away" in found.stderr) == said
+
+
 def test_whether_records_of_a_list_may_stay_unmatched_is_said(run, write):
     rows = ["r1,A,2", "r1,B,1", "r2,A,-1.5"]
     path = write("t.csv", "\n".join(["item,label,score", *rows]) + "\n")

@@ -161,11 +161,40 @@ def test_learning_finds_the_errors_and_raises_the_density(rng, law):
     assert share > 0.95
 
 
-def worms_of(rng, *, rewired=0.0, m=50, **settings):
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_estimates_given_inputs_are_those_of_regressions(rng, symmetric):
+    """The law of one weight, flat before the data, with all others of its row integrated out."""
+    model = collapsed_cases.model_of(rng, m=5, sizes=(5, 4))
+    problem, scales = collapsed_cases.regression(model), collapsed_cases.scales_of(model)
+    perms = collapsed_cases.random_perms(rng, 2, 5)
+    found = wiring.given_inputs(problem, np.argsort(perms, axis=1), scales, symmetric=symmetric)
+    x, precision = np.zeros((2, 5, 5))
+    for a, c in itertools.permutations(range(5), 2):
+        inputs = np.union1d(np.flatnonzero(problem.support[a]), [c])
+        second, cross = np.zeros((5, 5)), np.zeros(5)
+        for j, perm in enumerate(perms):
+            row = int(np.argsort(perm)[a])
+            if problem.recorded[j, row]:
+                second[np.ix_(perm, perm)] += problem.C0[j]
+                cross[perm] += problem.C1[j, row]
+        prior = np.where(inputs == c, 0.0, 1 / scales.weight)
+        covariance = np.linalg.pinv(second[np.ix_(inputs, inputs)] / scales.noise + np.diag(prior))
+        at = int(np.flatnonzero(inputs == c)[0])
+        mean = (covariance @ (cross[inputs] / scales.noise))[at]
+        x[a, c], precision[a, c] = mean / covariance[at, at], 1 / covariance[at, at]
+    if symmetric:
+        mean = (precision + precision.T) / 2
+        x *= np.sqrt(mean / np.where(precision > 0, precision, 1.0))
+        precision = mean
+    np.testing.assert_allclose(found.precision, precision, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(found.x, x, rtol=1e-8, atol=1e-12)
+
+
+def worms_of(rng, *, rewired=0.0, m=50, num_steps=800, **settings):
     """One worm with a random connectome, of which a share of the edges is moved."""
     adjacency = collapsed_cases.graph(rng, m, 0.15)
     positions = np.round(np.sort(rng.random(m)), 2)
-    found = simulate_worms(adjacency, positions, rng, num_known=5, num_steps=800, **settings)
+    found = simulate_worms(adjacency, positions, rng, num_known=5, num_steps=num_steps, **settings)
     mask = candidates(found.positions, positions, 0.2)
     diagram = move_edges(adjacency, rewired, rng)
     return found, pv.models.SharedDynamics(
@@ -184,6 +213,17 @@ def test_wrong_edges_are_found_only_where_there_are_some(rng, rewired, expected)
         wrong, missing = law.errors(problem.support)
         assert 0.1 < wrong < 0.35
         assert 0.1 < missing < 0.35
+
+
+def test_short_recordings_do_not_look_like_wrong_edges(rng):
+    """As many steps as neurons: estimates of all pairs leak, and alone would show wrong edges."""
+    found, model = worms_of(rng, m=100, num_steps=130)
+    problem, scales = collapsed_cases.regression(model), collapsed_cases.scales_of(model)
+    edges = [estimate_edges(problem, 0, scales)]
+    sums = Estimates.of(edges).by_label(np.argsort(found.truth, axis=1))
+    begin = Wiring(0.9, 0.005, scales.weight, scales.weight, 1.0, symmetric=True)
+    assert wiring.learn(sums, problem.support, begin)[0].errors(problem.support)[1] > 0.06
+    assert wiring.wrong_edges(problem, edges, found.truth, scales) is None
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])
@@ -209,6 +249,9 @@ def test_fits_say_what_they_allow_for(rng):
     assert "allowed for: edges of the support seem wrong" in reasons
     assert 0.1 < posterior.diagnostics.extras["missing_edges"] < 0.5
     assert posterior.log_evidence is None
+    # The model is checked with the edges that were found, not with those of the diagram.
+    assert (posterior.latents["edges"].mean > 0.5).sum() != model.support.sum()
+    assert posterior.check(model).verdict == "fits"
     strict = pv.fit(model, "collapsed", num_restarts=2, num_steps=3000, forgive=False)
     assert "allowed for" not in " ".join(strict.diagnostics.reasons)
     assert strict.log_evidence is not None

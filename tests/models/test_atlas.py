@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from scipy.integrate import trapezoid
 from scipy.io import savemat
-from scipy.stats import multivariate_normal, multivariate_t
+from scipy.stats import multivariate_normal, multivariate_t, norm
 
 import permvi as pv
 from permvi.models import Animal, Atlas, AtlasMatching, read_animals
 from permvi.models.atlas import estimate, widths
+from permvi.models.atlas.atlas import cells_by_label
+from permvi.models.atlas.relations import log_ratios
 
 LABELS = ("A", "B", "C")
 MEANS = np.array([[0.0, 0.0], [2.0, 0.5], [-1.0, 3.0]])
@@ -287,3 +289,124 @@ def test_drawn_animals_follow_the_atlas():
     away = atlas.p_present.sum() * atlas.mistakes + 2.0
     expected = (0.8 * atlas.p_present @ atlas.means + away * atlas.center) / total
     assert (abs(cells.mean(axis=0) - expected) < 4 * cells.std(axis=0) / np.sqrt(len(cells))).all()
+
+
+def related(rng, num, m=6, apart=2.0):
+    """Animals (num, m, 3) whose labels move with their predecessors, and the places."""
+    moves = rng.normal(size=(num, m, 3))
+    for j in range(1, m):
+        moves[:, j] = 0.8 * moves[:, j - 1] + 0.6 * moves[:, j]
+    return np.random.default_rng(7).normal(size=(m, 3)) * apart + 0.5 * moves
+
+
+def test_ratios_of_related_cells_are_those_of_joint_densities(rng):
+    first, second = rng.normal(size=(2, 5, 3))
+    rho = np.array([0.5, -0.8, 0.0])
+    first[4, 1] = np.nan
+    found = log_ratios(first, second, rho)
+    for a, b, value in zip(first, second, found, strict=True):
+        total = 0.0
+        for x, y, r in zip(a, b, rho, strict=True):
+            if np.isfinite(x):
+                joint = multivariate_normal([0, 0], [[1, r], [r, 1]]).logpdf([x, y])
+                total += joint - norm.logpdf(x) - norm.logpdf(y)
+        np.testing.assert_allclose(value, total, atol=1e-10)
+
+
+def test_relations_are_learnt_where_there_are_some(rng):
+    cells = related(rng, 60)
+    atlas = Atlas.fit(cells)
+    found = pv.models.Relations.fit(cells, atlas)
+    assert {tuple(sorted(pair)) for pair in found.pairs.tolist()} == {(j, j + 1) for j in range(5)}
+    # 60 animals and a prior of 20 with none: .8 becomes .6; their standard error is .08.
+    assert np.abs(found.correlations - 0.6).max() < 0.25
+    assert found.gain > 0.5
+    alone = np.random.default_rng(7).normal(size=(6, 3)) + 0.5 * rng.normal(size=(60, 6, 3))
+    none = pv.models.Relations.fit(alone, Atlas.fit(alone))
+    assert none.gain < 0.02
+
+
+def test_matchings_with_relations_are_those_of_enumeration(rng):
+    """The exact method sums over all matchings; each density is a sum over pairs and relations."""
+    cells = related(rng, 40, apart=0.7)
+    atlas = Atlas.fit(cells)
+    relations = pv.models.Relations.fit(cells, atlas)
+    animal = related(rng, 1, apart=0.7)[0][:5]
+    animal[1, 2] = np.nan
+    model = AtlasMatching(animal, atlas, relations=relations)
+    plain = AtlasMatching(animal, atlas)
+    tables = relations.tables(animal, atlas, plain.widths)
+    perms, values = [], []
+    for perm in itertools.product(range(-1, 6), repeat=5):
+        labels = [j for j in perm if j >= 0]
+        if len(set(labels)) < len(labels):
+            continue
+        value = sum(
+            plain.row_unmatched[i] if j < 0 else plain.scores[i, j] for i, j in enumerate(perm)
+        )
+        for table, (a, b) in zip(tables, relations.pairs, strict=True):
+            if a in perm and b in perm:
+                value += table[perm.index(a), perm.index(b)]
+        perms.append(perm)
+        values.append(value)
+    some = np.array(perms)[::97]
+    dense = np.where(some[..., None] == np.arange(6), 1.0, 0.0)
+    np.testing.assert_allclose(model.log_density_of(some), model.log_density(dense), rtol=1e-5)
+    weights = np.exp(np.array(values) - np.logaddexp.reduce(values))
+    truth = np.einsum("s,sij->ij", weights, np.array(perms)[..., None] == np.arange(6))
+    np.testing.assert_allclose(pv.fit(model, "exact").marginals, truth, atol=1e-5)
+    assert np.abs(pv.fit(plain).marginals - truth).max() > 0.05
+    found = pv.fit(model, "linear", num_draws=20_000)
+    assert found.diagnostics.verdict == "trust"
+    fixed = AtlasMatching(animal, atlas, relations=relations, known=np.array([-1, 1, -1, -1, -1]))
+    given = np.array(perms)[:, 1] == 1
+    shares = weights[given] / weights[given].sum()
+    rest = np.einsum("s,sij->ij", shares, np.array(perms)[given][..., None] == np.arange(6))
+    np.testing.assert_allclose(pv.fit(fixed, "linear").marginals, rest, atol=0.06)
+    # With 20,000 draws, of which a third or more count, standard errors are at most .006.
+    np.testing.assert_allclose(found.marginals, truth, atol=0.025)
+
+
+def test_relations_need_animals_and_no_frame(rng):
+    cells = related(rng, 8)
+    atlas = Atlas.fit(cells)
+    with pytest.raises(ValueError, match="at least 5"):
+        pv.models.Relations.fit(cells[:4], atlas)
+    relations = pv.models.Relations(np.array([[0, 1]]), np.full((1, 3), 0.5), 0.1)
+    with pytest.raises(ValueError, match="relations must be None with align"):
+        AtlasMatching(cells[0], atlas, align="similarity", relations=relations)
+    known = Atlas.from_moments(cells[0], np.eye(3))
+    with pytest.raises(ValueError, match="atlas must be learnt, with coordinates"):
+        pv.models.Relations.fit(cells, known)
+
+
+@pytest.mark.parametrize("align", ["similarity", "affine"])
+def test_animals_are_brought_into_one_frame_by_their_labels(rng, align):
+    """Without noise they coincide; with it, what remains is the noise."""
+    shape = rng.normal(size=(30, 4)) * [3, 1, 1, 2]
+    for noise in (0.0, 0.05):
+        animals, plain = [], []
+        for k in range(5):
+            turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+            linear = np.zeros((4, 4))
+            linear[:3, :3] = turn * np.linalg.det(turn) * rng.uniform(0.7, 1.4)
+            if align == "affine":
+                linear[:3, :3] += 0.1 * rng.normal(size=(3, 3))
+            linear[3, 3] = rng.uniform(0.5, 2)
+            seen = np.flatnonzero((rng.random(30) > 0.2) | (k == 0))
+            cells = shape[seen] + noise * rng.normal(size=(len(seen), 4))
+            cells = cells @ linear.T + rng.normal(size=4)
+            plain.append(Animal(cells, tuple(f"N{j}" for j in seen), ("x", "y", "z", "red")))
+        animals = pv.models.align_animals(plain, align)
+        # The first animal has all labels, so the frame is near its own.
+        assert np.abs(animals[0].cells - plain[0].cells).max() < 1e-6 + 6 * noise
+        size = plain[0].cells[:, :3].std() / shape[:, :3].std()
+        table = cells_by_label(animals, tuple(f"N{j}" for j in range(30)))
+        apart = np.nanstd(table[..., :3], axis=0, ddof=1)
+        assert (np.nanmean(apart**2) ** 0.5 < 1e-6) if noise == 0 else True
+        # Each animal's map takes 7 or 12 of about 75 degrees of freedom.
+        assert noise == 0 or 0.8 < np.nanmean(apart**2) ** 0.5 / (noise * size) < 1.15
+    with pytest.raises(ValueError, match="share at least 5 labels"):
+        pv.models.align_animals(
+            [plain[0], Animal(cells[:3], ("N1", "N2", "N3"), plain[0].features)]
+        )

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.stats import kstest
 from threadpoolctl import threadpool_limits
 
-from permvi.models import SharedDynamics
+from permvi.models import SharedDynamics, _innovations
 from permvi.models._dynamics_arguments import Statistics
 from permvi.models._innovations import Tails, filtered_statistics, heavy_tailed, student
 
@@ -131,3 +132,36 @@ def test_statistics_do_not_depend_on_the_threads_of_blas(rng):
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+def test_prediction_errors_are_those_of_a_full_kalman_filter(rng):
+    """In units of their root: the recursion with all covariances, without a steady state."""
+    W, q, r, T = 0.8 * np.array([[0.0, 1.0], [-1.0, 0.2]]), 1.0, 0.6, 8000
+    state, observed = np.zeros(2), np.empty((T, 2))
+    for t in range(T):
+        state = W @ state + np.sqrt(q) * rng.normal(size=2)
+        observed[t] = state + np.sqrt(r) * rng.normal(size=2)
+    mean, P, errors = np.zeros(2), q * np.eye(2), np.empty((T, 2))
+    for t in range(T):
+        errors[t] = observed[t] - mean
+        S = P + r * np.eye(2)
+        gain = P @ np.linalg.inv(S)
+        mean = W @ (mean + gain @ errors[t])
+        P = W @ (P - gain @ P) @ W.T + q * np.eye(2)
+        errors[t] = np.linalg.solve(np.linalg.cholesky(S), errors[t])
+    steady = float(np.trace(gain)) / 2
+    found = _innovations._Filter.of(observed, W, steady)
+    # The variance is estimated from 16,000 numbers: its standard error is 1.1 %.
+    np.testing.assert_allclose(found.gain, gain, atol=0.03)
+    ours = found.errors(observed, W)
+    np.testing.assert_allclose(ours[50:], errors[51:], atol=0.03 * np.abs(errors).max())
+    np.testing.assert_allclose(np.cov(ours[50:].T), np.eye(2), atol=0.06)
+
+
+def test_heavy_tails_become_normal(rng):
+    e = np.full((1, 1, 2, 30_000), np.nan)
+    e[..., 5:] = 1.7 * rng.standard_t(3, size=(1, 1, 2, 29_995))
+    z = _innovations._normal_scores(e, 3.0)
+    assert np.isnan(z[..., :5]).all()
+    assert kstest(z[..., 5:].ravel(), "norm").pvalue > 0.01
+    assert (np.sign(z[..., 5:]) == np.sign(e[..., 5:])).all()

@@ -15,7 +15,7 @@ from benchmarks import model_check
 from permvi import cli
 from permvi.models import _dynamics_arguments, _predictive
 from permvi.models.graphs import _disagreement
-from permvi.posterior import ModelCheck, load
+from permvi.posterior import Latent, ModelCheck, load
 from permvi.posterior.predictive import LEVEL, combined
 
 pytestmark = pytest.mark.filterwarnings("ignore::permvi.FitWarning")
@@ -197,7 +197,7 @@ def test_innovations(rng):
     n, support = 5, np.ones((5, 5), bool)
     W = 0.3 * rng.normal(size=(n, n))
 
-    def recording(noise):
+    def recording(noise, W=W):
         y = np.zeros((301, n))
         for t in range(300):
             y[t + 1] = W @ y[t] + noise[t]
@@ -206,17 +206,26 @@ def test_innovations(rng):
     white = rng.normal(size=(300, n))
     coloured = white + 0.6 * np.roll(white, 1, axis=0)
     heavy = rng.standard_t(3, size=(300, n))
+    # Unit noise of both kinds and weights of .9 on the diagonal have a steady gain of .597.
+    noisy = recording(white, 0.9 * np.eye(n)) + rng.normal(size=(301, n))
     known = np.array([0, 1, 2, -1, -1])
-    for noise, scale, words in (
-        (white, 1.0, ""),
-        (white, 2.0, "innovations are 0.5"),
-        (coloured, None, "not white"),
-        (heavy, None, "heavier tails"),
+    degrees, gain = Latent(np.array(3.0), np.zeros(())), Latent(np.array(0.6), np.zeros(()))
+    nowhere = np.zeros((n, n))
+    for activity, scale, latents, words in (
+        (recording(white), 1.0, {}, ""),
+        (recording(white), 2.0, {}, "innovations are 0.5"),
+        (recording(coloured), None, {}, "not white"),
+        (recording(heavy), None, {}, "heavier tails"),
+        (recording(heavy), None, {"innovation_degrees": degrees}, ""),
+        (noisy, None, {"filter_gain": gain}, ""),
+        (noisy, None, {}, "not white"),
+        (recording(white), 1.0, {"edges": Latent(support, nowhere)}, ""),
+        (recording(white), 1.0, {"edges": Latent(nowhere, nowhere)}, "innovations are"),
     ):
         model = pv.models.SharedDynamics(
-            recording(noise), support, weight_scale=0.3, noise_scale=scale, known=known
+            activity, support, weight_scale=0.3, noise_scale=scale, known=known
         )
-        tests = model.predictive_tests(np.tile(np.arange(n), (20, 1)), {}).tests
+        tests = model.predictive_tests(np.tile(np.arange(n), (20, 1)), latents).tests
         worst = min(tests, key=lambda test: test.p_value)
         assert (combined([test.p_value for test in tests]) > LEVEL) == (not words)
         assert words in worst.words

@@ -29,6 +29,8 @@ _FAR_APART = 30.0
 _POINTING, _NOT_POINTING, _FEWEST = 0.85, 0.7, 10
 # Names of columns that hold names.
 _NAMING = ("", "id", "item", "items", "index", "name", "names", "row", "label", "no", "nr", "key")
+# The share of right labels beyond --unmatched from which on a note says so.
+_MANY_FAR = 0.05
 _COST_WORDS = ("cost", "dist", "loss", "penalt", "error")
 # What detectors measure of a particle beside its place.
 _NOT_PLACES = ("mass", "size", "ecc", "signal", "intensity", "quality", "area", "radius", "ep")
@@ -56,6 +58,18 @@ class _Numbers(NamedTuple):
             return False
         codes = self.rows * (m + 1) + self.values.astype(np.int64)
         return len(np.unique(codes)) == len(codes)
+
+
+def of_distance(distance: float, num_features: int) -> list[str]:
+    """Note if many right labels are further away than so many standard deviations."""
+    from scipy.special import gammaincc, gammainccinv
+
+    far, enough = gammaincc(num_features / 2, distance**2 / 2), gammainccinv(num_features / 2, 0.01)
+    words = f"--unmatched {distance:g}: with {num_features} features, {100 * far:.0f} % of right "
+    words += (
+        f"labels are further away; 1 % are beyond {(2 * enough) ** 0.5:.1f} standard deviations."
+    )
+    return [words] if far > _MANY_FAR else []
 
 
 def _larger_is_better(table: Table | PairList) -> bool | None:

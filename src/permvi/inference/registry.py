@@ -47,6 +47,7 @@ _MODULES_OF_MODELS = {
     "shared_regression": "dynamics.methods",
     "ballots": "rankings.method",
     "frames": "alignment.method",
+    "relation_tables": "alignment.related",
 }
 # Methods for one kind of model, and the hook that it has.
 _NEEDED_HOOKS = {"collapsed": "shared_regression", "gibbs": "latents"}

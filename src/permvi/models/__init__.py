@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from permvi.models.atlas import Animal as Animal
     from permvi.models.atlas import Atlas as Atlas
     from permvi.models.atlas import AtlasMatching as AtlasMatching
+    from permvi.models.atlas import Relations as Relations
+    from permvi.models.atlas import align_animals as align_animals
     from permvi.models.atlas import read_animals as read_animals
     from permvi.models.callables import CallableModel as CallableModel
     from permvi.models.dynamics import SharedDynamics as SharedDynamics
@@ -38,9 +40,11 @@ _HOMES = {
     "Model": "protocol",
     "PointMatching": "points",
     "Rankings": "rankings",
+    "Relations": "atlas",
     "SharedDynamics": "dynamics",
     "SparseMatching": "sparse",
     "Tracks": "tracks",
+    "align_animals": "atlas",
     "fingerprint": "protocol",
     "read_animals": "atlas",
 }

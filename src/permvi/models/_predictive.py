@@ -255,32 +255,15 @@ def judge_tests(
     return Findings([Finding("distances to the common order", min(1.0, float(p)), finding)], [])
 
 
-def innovation_tests(
-    recordings: Sequence[np.ndarray],
-    perms: np.ndarray,
-    weights: Sequence[np.ndarray],
-    scale: float,
-    *,
-    known_scale: bool,
-) -> Findings:
+def innovation_tests(z: np.ndarray, *, known_scale: bool) -> Findings:
     """Test the innovations of a linear system: their size, tails, whiteness and outliers.
 
     Args:
-        recordings: J arrays (T, n_j) of activity.
-        perms: (num, J, n) labels of the neurons; rows beyond a subject's neurons do not count.
-        weights: (m, m) weights between labels for each draw, drawn given the permutations.
-        scale: The standard deviation of the innovations.
+        z: (num, J, n, T - 1) innovations in standard units for each draw, NaN where there is none.
         known_scale: Whether the model knows the scale.
     """
     from scipy.stats import norm
 
-    longest = max(len(each) for each in recordings) - 1
-    z = np.full((*perms.shape, longest), np.nan)
-    for j, activity in enumerate(recordings):
-        size = activity.shape[1]
-        for k, perm in enumerate(perms[:, j, :size]):
-            predicted = activity[:-1] @ weights[k][np.ix_(perm, perm)].T
-            z[k, j, :size, : len(predicted)] = (activity[1:] - predicted).T / scale
     found = residual_tests(z, known_scale=known_scale, what="innovations")
     unit = z / np.sqrt(np.nanmean(z**2))
     products = unit[..., 1:] * unit[..., :-1]

@@ -320,19 +320,17 @@ class SharedDynamics(_arguments.Constrained):
     def predictive_tests(
         self, draws: np.ndarray, latents: Mapping[str, Any]
     ) -> _predictive.Findings | str:
-        """Test the innovations of the recordings, given permutations (num, n) or (num, J, n)."""
-        del latents
+        """Test the innovations of the recordings, given permutations (num, n) or (num, J, n).
+
+        Their law is the one that the fit has found, see `_innovations`.
+        """
         if getattr(self, "_recordings", None) is None:
             return "the model was made from sums over time, without recordings"
         perms = draws.reshape(len(draws), self.num_sites, self.shape[0])
         rng = np.random.default_rng(_predictive.SEED)
-        return _predictive.innovation_tests(
-            self._recordings,
-            perms,
-            [_dynamics_arguments.draw_weights(self, perm, rng) for perm in perms],
-            float(self.noise_scale),
-            known_scale=not self.learned[1],
-        )
+        with single_threaded_blas():
+            z = _innovations.standardised(self, self._recordings, perms, latents, rng)
+        return _predictive.innovation_tests(z, known_scale=not self.learned[1])
 
     @property
     def num_predicted(self) -> int:

@@ -231,7 +231,7 @@ def _posterior(
     of_draws = np.repeat(transforms, [len(visit.draws) for visit in visits], axis=0)
     kept = np.linspace(0, len(draws) - 1, options.num_draws).round().astype(int)
     latent = Latent(transforms.mean(axis=0), transforms.std(axis=0), of_draws[kept])
-    best = _best(prepared, marginals, unmatched)
+    best = best_by_marginals(prepared, marginals, unmatched)
     diagnostics = _judged(prepared, chains, tables, alone, weights, moves)
     return Posterior(
         law=DrawsLaw(draws[kept]),
@@ -245,7 +245,9 @@ def _posterior(
     )
 
 
-def _best(prepared: Prepared, marginals: np.ndarray, unmatched: np.ndarray) -> np.ndarray:
+def best_by_marginals(
+    prepared: Prepared, marginals: np.ndarray, unmatched: np.ndarray
+) -> np.ndarray:
     """Return the matching (n,) with the largest product of marginals."""
     table, alone = (np.log(np.maximum(p, _TINY)) for p in (marginals, unmatched))
     linear = prepared.linear_with(table - alone[:, None])

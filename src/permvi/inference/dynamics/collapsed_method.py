@@ -74,7 +74,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     result, noise = fit(dynamics.problem, dynamics.scales), None
     if dynamics.filtered is not None:
         noise = measurement_noise(
-            dynamics.problem, result.mode, result.support, result.scales, dynamics.filtered,
+            dynamics.problem, result.mode, result.edges > 0.5, result.scales, dynamics.filtered,
             weight=dynamics.learn_weight, noise=dynamics.learn_noise,
         )  # fmt: skip
         if noise is not None:
@@ -84,26 +84,31 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 
 class Forgiven(NamedTuple):
-    """What the fit has allowed for, as judgements for the verdict and as arrays."""
+    """What the fit has allowed for, as judgements for the verdict, as arrays and as latents."""
 
     judgements: list[Judgement]
     extras: dict[str, np.ndarray]
+    latents: dict[str, Latent]
 
 
 def _forgiven(dynamics: Dynamics, result: CollapsedResult, noise: Filtered | None) -> Forgiven:
     judgements: list[Judgement] = []
     extras: dict[str, np.ndarray] = {}
+    # What was estimated, not integrated out, has no standard deviation.
+    latents: dict[str, Latent] = {}
     if dynamics.degrees is not None:
-        extras["innovation_degrees"] = np.array(dynamics.degrees)
+        latents["innovation_degrees"] = Latent(np.array(dynamics.degrees), np.zeros(()))
         words = f"Student's t with {dynamics.degrees:g} degrees of freedom"
         judgements.append(Judgement("trust", (f"allowed for: innovations have tails of {words}",)))
     if noise is not None:
         extras["measurement_scale"] = np.array(noise.noise_scale)
+        latents["filter_gain"] = Latent(np.array(noise.gain), np.zeros(()))
         words = f"allowed for: measurement noise of standard deviation {noise.noise_scale:.2g}"
         judgements.append(Judgement("trust", (words,)))
     if result.wiring is not None:
         drawn, missing = result.wiring.errors(dynamics.problem.support)
         extras["wrong_edges"], extras["missing_edges"] = np.array(drawn), np.array(missing)
+        latents["edges"] = Latent(result.edges, np.sqrt(result.edges * (1 - result.edges)))
         words = (
             f"edges of the support seem wrong: {100 * drawn:.0f} % of them are none, and "
             f"{100 * missing:.0f} % as many are missing"
@@ -113,7 +118,7 @@ def _forgiven(dynamics: Dynamics, result: CollapsedResult, noise: Filtered | Non
             if missing < _MISSING_CHECK
             else Judgement("check", (f"{words}, so the support may not be that of the data",))
         )
-    return Forgiven(judgements, extras)
+    return Forgiven(judgements, extras, latents)
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
@@ -155,7 +160,7 @@ def _sampled_posterior(
     fields: dict[str, Any] = {
         "shape": (n, m),
         "mode": mode,
-        "latents": {LATENT: Latent(result.weights.mean, result.weights.sd)},
+        "latents": {LATENT: Latent(result.weights.mean, result.weights.sd), **forgiven.latents},
         "num_evaluations": result.num_evaluations,
     }
     if not forgiven.judgements:

@@ -143,9 +143,9 @@ class CollapsedState(Permuted):
         return self._sums
 
     @property
-    def likely_edges(self) -> np.ndarray:
-        """The edges of the support, (m, m) booleans; there are no others."""
-        return self.problem.support
+    def edge_probabilities(self) -> np.ndarray:
+        """(m, m) one on the support and zero elsewhere: there are no other edges."""
+        return self.problem.support.astype(np.float64)
 
     def refresh(self) -> None:
         """Recompute the statistics from the permutations, since updates lose digits."""

@@ -22,8 +22,10 @@ from permvi.inference.dynamics.regression import Scales, SharedRegression
 
 # The gains that are tried, in this order, until the evidence falls.
 _GAINS = (0.8, 0.65, 0.5, 0.35)
-# The least evidence for measurement noise, in nats.
+# The least evidence for measurement noise, in nats, and for each weight: filtered inputs vary less,
+# which suits weights that are not quite as the prior says, whatever the length of the recordings.
 _LEAST_EVIDENCE = 20.0
+_LEAST_PER_WEIGHT = 0.01
 
 # From weights (m, m), permutations (J, m) and a gain to the statistics of filtered inputs.
 Filter = Callable[[np.ndarray, np.ndarray, float], Mapping[str, np.ndarray]]
@@ -68,7 +70,8 @@ def measurement_noise(
     """
     state = CollapsedState(dataclasses.replace(problem, support=support), perms, scales)
     state.learn_scales(**learned)
-    best, found = state.log_evidence + _LEAST_EVIDENCE, None
+    least = max(_LEAST_EVIDENCE, _LEAST_PER_WEIGHT * float(support.sum()))
+    best, found = state.log_evidence + least, None
     for gain in _GAINS:
         weights = posterior_beliefs(state.problem, state.statistics, state.scales).mean
         given = filtered(weights, perms, gain)

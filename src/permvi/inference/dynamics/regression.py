@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Called as ``on_progress(done, total)``.
 # Called with permutations (C, J, m) and weights (C, E) of C chains, or of the best restart (C = 1).
 Observe = Callable[[np.ndarray, np.ndarray], None]
 

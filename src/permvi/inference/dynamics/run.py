@@ -101,7 +101,7 @@ class CollapsedResult(NamedTuple):
         scales: The variances, learned or given.
         weights: Moments of W.
         wiring: The errors of the diagram, None where the recordings show none.
-        support: (m, m) booleans, the pairs that are likely to be edges.
+        edges: (m, m) probabilities that pairs of labels are edges, given the mode.
         num_evaluations: The number of exact evidences, of their differences and of gradients.
     """
 
@@ -114,7 +114,7 @@ class CollapsedResult(NamedTuple):
     found_log_densities: np.ndarray
     scales: Scales
     wiring: Wiring | None
-    support: np.ndarray
+    edges: np.ndarray
     weights: Weights
     num_evaluations: int
 
@@ -209,7 +209,7 @@ def run_collapsed(
         found_log_densities=found_values,
         scales=normal,
         wiring=law if isinstance(law, Wiring) else None,
-        support=mode.likely_edges,
+        edges=mode.edge_probabilities,
         weights=_weights(problem, normal, draws, rng),
         num_evaluations=sum(
             state.num_evaluations for state in {*searched, *states, *starting, climbed, mode}

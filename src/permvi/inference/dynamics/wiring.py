@@ -190,17 +190,57 @@ def wrong_edges(
 ) -> Wiring | None:
     """Return the errors of the diagram given permutations (J, m), None if there are next to none.
 
-    Wrong labels look like wrong edges. So a few of either are ignored.
+    Wrong labels look like wrong edges, so a few of either are ignored. In short recordings the
+    estimates of all pairs leak into each other, so `given_inputs` have to show errors as well.
     """
-    sums = Estimates.of(edges).by_label(np.argsort(perms, axis=1))
     symmetric = bool((problem.support == problem.support.T).all())
     near = 1e-9
     none = Wiring(1 - near, near, scales.weight, scales.weight, 1.0, symmetric)
-    _, without = learn(sums, problem.support, none, errors=False)
-    found, value = learn(sums, problem.support, none._replace(kept=0.9, missing=0.005))
-    share = found.errors(problem.support)[1]
-    asked = share >= _LEAST_SHARE and share * problem.support.sum() >= _LEAST_MISSING
-    return found if asked and value - without > _LEAST_EVIDENCE else None
+    rows, found = np.argsort(perms, axis=1), None
+    for sums in (
+        given_inputs(problem, rows, scales, symmetric=symmetric),
+        Estimates.of(edges).by_label(rows),
+    ):
+        _, without = learn(sums, problem.support, none, errors=False)
+        found, value = learn(sums, problem.support, none._replace(kept=0.9, missing=0.005))
+        share = found.errors(problem.support)[1]
+        asked = share >= _LEAST_SHARE and share * problem.support.sum() >= _LEAST_MISSING
+        if not asked or value - without <= _LEAST_EVIDENCE:
+            return None
+    return found
+
+
+def given_inputs(
+    problem: SharedRegression, rows: np.ndarray, scales: Scales, *, symmetric: bool
+) -> Estimates:
+    r"""Estimate the weight of each pair given the other inputs that the diagram has.
+
+    Label a has the inputs b. With :math:`S = K_{bb} + \lambda I` and :math:`r = K^1_{ab}`, another
+    label c, added to them, has :math:`x = (K^1_{ac} - K_{cb} S^{-1} r) / \sigma^2` and the
+    precision :math:`(K_{cc} - K_{cb} S^{-1} K_{bc}) / \sigma^2`. An input b has
+    :math:`x = (S^{-1} r)_b / (S^{-1}_{bb} \sigma^2)` and
+    :math:`(1 / S^{-1}_{bb} - \lambda) / \sigma^2`. Precisions of two directions are averaged.
+    """
+    sums = problem.pool(problem.by_label(rows))
+    m, ridge = problem.size, scales.ridge
+    x, precision = np.zeros((m, m)), np.zeros((m, m))
+    for a in range(m):
+        here = sums.present[:, a]
+        K0, K1 = sums.K0[here].sum(axis=0), sums.K1[here, a].sum(axis=0)
+        b = np.flatnonzero(problem.support[a])
+        inverse = np.linalg.inv(K0[np.ix_(b, b)] + ridge * np.eye(len(b)))
+        means, across = inverse @ K1[b], inverse @ K0[b]
+        x[a] = K1 - means @ K0[b]
+        precision[a] = np.diag(K0) - (K0[b] * across).sum(axis=0)
+        own = np.diag(inverse)
+        x[a, b], precision[a, b] = means / own, 1 / own - ridge
+    precision = np.maximum(precision, 0.0)
+    np.fill_diagonal(precision, 0.0)
+    scores = x / np.sqrt(np.where(precision > 0, precision * scales.noise, np.inf))
+    if symmetric:
+        precision = np.where((precision > 0) & (precision.T > 0), precision + precision.T, 0.0) / 2
+    precision = precision / scales.noise
+    return Estimates(scores * np.sqrt(precision), precision)
 
 
 def lone_scores(
@@ -283,9 +323,9 @@ class WiringState(Permuted):
         return _posterior(pairs, self.scales)[1] + self.problem.log_prior(self.perms)
 
     @property
-    def likely_edges(self) -> np.ndarray:
-        """The pairs of labels that are more likely edges than not, (m, m) booleans."""
-        return edge_probabilities(self._sums, self.problem.support, self.scales) > 0.5
+    def edge_probabilities(self) -> np.ndarray:
+        """(m, m) probabilities that pairs of labels are edges."""
+        return edge_probabilities(self._sums, self.problem.support, self.scales)
 
     def refresh(self) -> None:
         """Recompute the sums from the permutations, since updates lose digits."""

@@ -108,7 +108,7 @@ class Atlas:
         if isinstance(animals, np.ndarray) and labels is None:
             order = tuple(map(str, range(animals.shape[1])))
         names = _names(found, order)
-        cells = _table(found, names)
+        cells = cells_by_label(found, names)
         seen = np.isfinite(cells).all(axis=-1)
         if seen.sum(axis=0).max(initial=0) < 2:
             raise ValueError("animals must share labels, got none that two of them have.")
@@ -343,7 +343,7 @@ def _unnamed(animal: Animal) -> list[int]:
     return [i for i, name in enumerate(animal.names) if name is None]
 
 
-def _table(animals: Sequence[Animal], names: Sequence[str]) -> np.ndarray:
+def cells_by_label(animals: Sequence[Animal], names: Sequence[str]) -> np.ndarray:
     """Return (num, m, d) features by label, NaN where a label was not seen."""
     place = {name: j for j, name in enumerate(names)}
     cells = np.full((len(animals), len(names), len(animals[0].features)), np.nan)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from permvi._checks import real_array
-from permvi._jax import ArrayLike, jax, pytree
+from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments, _predictive
 from permvi.models.atlas.animals import Animal
 from permvi.models.atlas.atlas import Atlas
 from permvi.models.atlas.frames import Align, FrameModel, start_rotations
+from permvi.models.atlas.relations import Relations
 from permvi.models.atlas.widths import infer_widths
 from permvi.models.labels import index_names, is_frame
 from permvi.models.linear import sum_of_matched, sum_of_pairs
@@ -22,10 +23,11 @@ from permvi.models.linear import sum_of_matched, sum_of_pairs
 _DOUBTFUL = 0.01
 # Fewer training animals than this say too little about what is usual.
 _FEWEST_ANIMALS = 3
+_RELATED = ("pair_table", "relation_pairs", "relation_tables")
 
 
 @pytree(
-    leaves=("cells", "scores", "widths", *_arguments.ARRAYS),
+    leaves=("cells", "scores", "widths", *_RELATED, *_arguments.ARRAYS),
     static=("atlas", "align", "labels", "frames"),
 )
 class AtlasMatching(_arguments.Constrained):
@@ -48,6 +50,8 @@ class AtlasMatching(_arguments.Constrained):
             both also infer a gain and an offset for each other feature. The maps are then in
             ``posterior.latents["frame"]``, (d, d + 1) matrices from raw features and 1 to those of
             the atlas; method "linear" does this.
+        relations: Relations between labels, see `Relations`; not with ``align``. The model is then
+            no longer linear: method "linear" weighs draws of its linear part.
         background: The expected number of cells that are in no atlas, by default the atlas' own; 0
             if each cell has a label, except a surplus.
         mask: Allowed pairs; see `LinearMatching` for this and all arguments that follow.
@@ -62,6 +66,9 @@ class AtlasMatching(_arguments.Constrained):
 
     cells: Any
     scores: Any
+    pair_table: Any
+    relation_pairs: Any
+    relation_tables: Any
     widths: Any
     atlas: Atlas
     align: str | None
@@ -73,6 +80,7 @@ class AtlasMatching(_arguments.Constrained):
         atlas: Atlas,
         *,
         align: Align | None = None,
+        relations: Relations | None = None,
         background: float | None = None,
         mask: Any = None,
         known: Any = None,
@@ -87,7 +95,9 @@ class AtlasMatching(_arguments.Constrained):
         if not 0 <= rate < np.inf:
             raise ValueError(f"background must be a number from 0 on, got {background!r}.")
         self.cells, self.atlas, self.align, self.frames = table, atlas, align, None
-        self.scores = None
+        self.scores = self.pair_table = self.relation_pairs = self.relation_tables = None
+        if relations is not None and align is not None:
+            raise ValueError(f"relations must be None with align, got align={align!r}.")
         alone: Any = None if rate == 0 else np.log(rate) + atlas.log_background(table)
         self.widths = None
         if align is None:
@@ -104,6 +114,10 @@ class AtlasMatching(_arguments.Constrained):
         self._constrain((n, m), (None, None), mask, known, own, alone, np.zeros(m), prior_scores)
         if align is None:
             self.scores = _arguments.scores("scores", self.scores, self.mask)
+        if relations is not None and len(relations.pairs):
+            self.pair_table, self.scores = self.scores, None
+            self.relation_pairs = relations.pairs
+            self.relation_tables = relations.tables(table, atlas, self.widths)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -137,12 +151,18 @@ class AtlasMatching(_arguments.Constrained):
         digest = hashlib.sha256(f"AtlasMatching|{self.align}|{atlas.mistakes}".encode())
         laws = atlas.means, atlas.scales, atlas.df, atlas.p_present, atlas.center, atlas.spread
         given = (getattr(self, name) for name in _arguments.ARRAYS)
-        for array in (self.cells, *laws, np.array(atlas.background), *given):
+        related = () if self.relation_tables is None else (self.relation_tables,)
+        for array in (self.cells, *laws, np.array(atlas.background), *related, *given):
             digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
     def log_density(self, X: ArrayLike) -> jax.Array:
         """Return log densities (...) of matrices (..., n, m); see `log_density_of`."""
+        if self.relation_tables is not None:
+            relaxed = jnp.asarray(X)
+            first, second = (relaxed[..., self.relation_pairs[:, k]] for k in (0, 1))
+            related = jnp.einsum("...ie,eil,...le->...", first, self.relation_tables, second)
+            return sum_of_pairs(self.pair_table, X, 1) + related
         if self.frames is None:
             return sum_of_pairs(self.scores, X, 1)
         matrix = np.asarray(X)
@@ -155,11 +175,22 @@ class AtlasMatching(_arguments.Constrained):
         With a frame, this is its integral over the frames near the best one found from a few
         starts, in Laplace's approximation :math:`\log p(\hat\theta) + \frac12 \log |2 \pi V|`.
         """
+        if self.relation_tables is not None:
+            return sum_of_matched(self.pair_table, perm, 1) + self.log_relations(perm)
         if self.frames is None:
             return sum_of_matched(self.scores, perm, 1)
         perms = np.asarray(perm)
         flat = [self._laplace(one) for one in perms.reshape(-1, perms.shape[-1])]
         return np.array(flat).reshape(perms.shape[:-1])
+
+    def log_relations(self, perm: Any) -> Any:
+        """Return (...) what relations add to the log density of matchings (..., n)."""
+        xp = np if isinstance(perm, np.ndarray) else jnp
+        held = perm[..., None, None] == self.relation_pairs
+        rows, there = held.argmax(axis=-3), held.any(axis=-3).all(axis=-1)
+        tables, pairs = xp.asarray(self.relation_tables), xp.arange(len(self.relation_pairs))
+        values = tables[pairs, rows[..., 0], rows[..., 1]]
+        return xp.where(there, values, 0.0).sum(axis=-1)
 
     def _laplace(self, perm: np.ndarray) -> float:
         """Return the log evidence of one matching, with the best of several starts."""
