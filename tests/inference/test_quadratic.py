@@ -471,3 +471,12 @@ def test_a_problem_without_any_matching_is_refused():
     model = pv.models.LinearMatching(np.zeros((2, 2)), mask, col_unmatched=0.0)
     with pytest.raises(ValueError, match="must leave a feasible matching"):
         pv.fit(model, "quadratic")
+
+
+def test_one_item_is_left_to_exact(rng):
+    """Chains would read beyond their arrays, since there is nothing to swap it with."""
+    scores = rng.normal(size=(3, 3))
+    found = pv.fit(pv.models.LinearMatching(scores, known=[1, 2, -1]), "quadratic")
+    np.testing.assert_array_equal(found.marginals, np.eye(3)[[1, 2, 0]])
+    assert found.log_evidence == pytest.approx(scores[[0, 1, 2], [1, 2, 0]].sum())
+    assert found.diagnostics.verdict == "trust"

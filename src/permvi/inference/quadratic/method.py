@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from permvi.inference.exact import method as exact
 from permvi.inference.interruptible import Stop, interruptible
 from permvi.inference.map.method import is_the_only_one
 from permvi.inference.method import Context, Method, MethodInfo, option_names, restore_marginals
@@ -66,6 +67,9 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     """
     options, stop = QuadraticOptions(**context.options), Stop()
     square, allowed, log_copies = square_form(prepared)
+    if len(allowed) == 1:
+        # Chains have nothing to swap.
+        return exact.run(prepared, context._replace(options={}))
     # The search draws as that of "map" does, so that its matching is never the better one.
     rng, stream = np.random.default_rng([context.seed, 1]), np.random.default_rng(context.seed)
 
