@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.spatial import KDTree
 
 from permvi._assignment.lists import Pairs, solve_pairs
-from permvi.inference.tracks.candidates import Links, make_links
+from permvi.inference.tracks.candidates import Links, best_association, make_links
 from permvi.inference.tracks.chain import (
     Association,
     Motion,
@@ -34,6 +34,8 @@ _REACH = 4.5
 _MOST_NEAREST = 8
 # The parameters of motion that "velocity" has more than "walk" are worth this many nats each.
 _PENALTY = 5.0
+# The first steps of the fit, in log variances.
+_FIRST_STEP = 0.7
 # Variances are at least this.
 _LEAST = 1e-5
 
@@ -41,7 +43,8 @@ _LEAST = 1e-5
 def begin(start: Start, *, choose: bool) -> Start:
     """Begin again with velocities; if that is to be chosen, only where it is more probable.
 
-    Both starts are compared by the log weights of their best associations.
+    Both are compared by the log weights of their best associations, each with the parameters that
+    suit it.
     """
     if len(start.problem.clock.times) < 3:
         return start
@@ -56,8 +59,7 @@ def begin(start: Start, *, choose: bool) -> Start:
         rates = draw_parameters(chained, now, None).rates
     parameters = Parameters(rates, Motion(start.parameters.motion.sd, variances))
     if choose:
-        gain = chained.log_weight(parameters) - start.association.log_weight(start.parameters)
-        if gain < _PENALTY * (len(NAMES) - 1):
+        if chained.log_weight(parameters) < _suited(start) + _PENALTY * (len(NAMES) - 1):
             return start
     near = _near_links(problem.points, problem.frame, problem.clock, variances)
     tails = np.concatenate([near.tails, links.tails])
@@ -65,6 +67,20 @@ def begin(start: Start, *, choose: bool) -> Start:
     both = make_links(tails, cands, problem.points, problem.time).with_turns()
     motion = parameters.motion._replace(turns=_FIRST_TURNS)
     return Start(Association(_with(problem, both), pred), parameters._replace(motion=motion))
+
+
+def _suited(start: Start) -> float:
+    """The log weight of a random walk, the association and the parameters improved by turns.
+
+    The step that was guessed can be far from that of the best links, and velocities have been
+    fitted to theirs.
+    """
+    (association, parameters), problem = start, start.problem
+    for _ in range(_NUM_ROUNDS - 1):
+        parameters = draw_parameters(association, parameters, None)
+        scores, ends = problem.scores(parameters), problem.ends(parameters)
+        association = Association(problem, best_association(problem.links, scores, ends).pred)
+    return association.log_weight(draw_parameters(association, parameters, None))
 
 
 def _with(problem: Problem, links: Links) -> Problem:
@@ -85,8 +101,11 @@ def _fit(association: Association, variances: np.ndarray) -> np.ndarray:
         trial = np.exp(np.clip(logs, np.log(_LEAST), 12.0))
         return -association.log_likelihood(trial) - log_prior_motion(trial)
 
-    options = {"maxfev": 120, "xatol": 0.02, "fatol": 0.1}
-    found = minimize(loss, np.log(variances), method="Nelder-Mead", options=options)
+    logs = np.log(variances)
+    # The default simplex is flat along a variance of 1.
+    simplex = np.concatenate([logs[None], logs + _FIRST_STEP * np.eye(len(logs))])
+    options = {"maxfev": 120, "xatol": 0.02, "fatol": 0.1, "initial_simplex": simplex}
+    found = minimize(loss, logs, method="Nelder-Mead", options=options)
     return np.exp(np.clip(found.x, np.log(_LEAST), 12.0))
 
 
