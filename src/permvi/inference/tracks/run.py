@@ -33,9 +33,9 @@ _NUM_DRAWS, _MOST_DRAWS, _DRAWN_POINTS, _FIXED_DRAWS = 80, 500, 5_000_000, 3000
 _WARM_UP = 0.4
 # Moves in all chains together: for each candidate link, at least, and at most.
 _MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = 300, 600_000, 50_000_000
-# Moves of particles with a velocity take this many times longer, so that there are at most as many
-# times fewer.
-_COST_OF_VELOCITY = 4
+# Moves of particles with a velocity take this many times longer in large scenes, of so many points,
+# so that there are at most as many times fewer.
+_COST_OF_VELOCITY, _LARGE_SCENE = 4, 40_000
 # A chain begins its warm-up at this temperature.
 _HEAT = 3.0
 # Links without rivals are left alone if they are this many nats better than no link.
@@ -302,8 +302,10 @@ def _sample(
     moving = parameters.motion.variances is not None
     if moving:
         picks = np.flatnonzero(~problem.links.turn)
-    cost = _COST_OF_VELOCITY if moving else 1
-    total = num_moves or min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES // cost)
+    large = len(problem.points) / _LARGE_SCENE
+    cost = min(max(1.0, large * _COST_OF_VELOCITY), _COST_OF_VELOCITY) if moving else 1.0
+    most_moves = int(_MOST_MOVES / cost)
+    total = num_moves or min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), most_moves)
     # There is a move for each link before each draw, if so many moves can be made.
     rounds = int(total / max(len(picks), 1) / _NUM_CHAINS / (1.0 + _WARM_UP))
     most = _FIXED_DRAWS if fixed else _MOST_DRAWS
