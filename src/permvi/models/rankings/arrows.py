@@ -25,9 +25,14 @@ def read(path: Path) -> Orders:
     Raises:
         ValueError: A line has an arrow without an item, an item twice, or is no ballot.
     """
+    return parse(path, _ballots(path))
+
+
+def parse(path: Path, lines: list[tuple[int, str]]) -> Orders:
+    """Read ballots that are given with the numbers of their lines, as `read` does."""
     items: dict[str, int] = {}
     groups, counts = [], []
-    for number, line in _ballots(path):
+    for number, line in lines:
         counted = _COUNT.fullmatch(line)
         text = counted[2] if counted else line
         if ">" not in text and "=" not in text:
