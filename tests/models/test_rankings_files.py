@@ -168,7 +168,10 @@ def test_the_format_can_be_given(read):
         # Ranks with gaps or ratings.
         ("A,B,C\n1,99,99\n2,1,99\n", "whole numbers other than ranks from 1 to 3"),
         ("A,B,C\n1,2,3\n2,x,1\n", r"line 3, column 2 \('B'\): expected a number as in most cells"),
-        ("home,away,hg,ag\nA,B,2,1\nB,C,0,1\n", "names in column 'home' and numbers in column 'hg'"),
+        (
+            "home,away,hg,ag\nA,B,2,1\nB,C,0,1\n",
+            "names in column 'home' and numbers in column 'hg'",
+        ),
         ("id,driver\n1,Ann\n2,Bob\n", "rows that have no item in common"),
         ("place1,place2,place3\nA,B\nC,D\n", "rows that have no item in common"),
         ("1st,2nd\nA,{B\n", "line 2: expected a brace at the end of a tie"),

@@ -1,10 +1,10 @@
 r"""Posteriors over orders by Markov chains, where sums over all orders are out of reach.
 
-Items are inserted by Gibbs sampling, and each dispersion is drawn from a grid given its energy. The evidence follows from a point :math:`\hat\theta` of high
-density (Chib 1995): the joint density at it, which needs the sum :math:`S(\hat\theta)` over all
-orders, over its posterior density, which is a mean over the chain. :math:`\log S` comes from a
-programme over subsets, or by integrating the mean energy along :math:`s \hat\theta`, s from 0 to 1
-(thermodynamic integration).
+Items are inserted by Gibbs sampling, and each dispersion is drawn from a grid given its energy. The
+evidence follows from a point :math:`\hat\theta` of high density (Chib 1995): the joint density at
+it, which needs the sum :math:`S(\hat\theta)` over all orders, over its posterior density, which is
+a mean over the chain. :math:`\log S` comes from a programme over subsets, or by integrating the
+mean energy along :math:`s \hat\theta`, s from 0 to 1 (thermodynamic integration).
 """
 
 from typing import NamedTuple
@@ -173,9 +173,7 @@ def _log_sum(
     sums, rng = [], np.random.default_rng([seed, NUM_CHAINS])
     for _ in range(_REPEATS):
         backwards = scales[::-1].copy()
-        means = chain_kernels.mean_energies(
-            pairs, places, backwards, order, sweeps, rng
-        )[::-1]
+        means = chain_kernels.mean_energies(pairs, places, backwards, order, sweeps, rng)[::-1]
         sums.append(log_factorial(n) - float(weights @ (4 * roots**3 * means)))
     return float(np.mean(sums)), float(np.std(sums, ddof=1) / np.sqrt(_REPEATS))
 

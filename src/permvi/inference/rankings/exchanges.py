@@ -27,8 +27,8 @@ _PILOTS, _PILOT_SWEEPS = 4, (10, 250)
 _FIRST_POWERS, _MOST_POWERS = 10, 24
 # Exchanges tried in a sweep, for each item: at least and at most.
 _MOVES = (1, 8)
-# Time is counted in steps along cycles: an exchange that is made takes about a third as many as there
-# are items for each ballot, and one that is tried a fraction of one. Steps of all chains together,
+# Time is counted in steps along cycles: for each ballot, an exchange that is made takes a third as
+# many as there are items, and one that is tried a fraction of one. Steps of all chains together,
 # those of pilots, and the least and largest numbers of sweeps.
 _TRIED = 0.2
 _STEPS, _PILOT_STEPS = 500_000_000, 25_000_000

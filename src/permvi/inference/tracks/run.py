@@ -32,7 +32,7 @@ _LEAST = 20
 _NUM_DRAWS, _MOST_DRAWS, _DRAWN_POINTS, _FIXED_DRAWS = 80, 500, 5_000_000, 3000
 _WARM_UP = 0.4
 # Moves in all chains together: for each candidate link, at least, and at most.
-_MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = 300, 600_000, 50_000_000
+_MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = 300, 600_000, 80_000_000
 # Moves of particles with a velocity take this many times longer in large scenes, of so many points,
 # so that there are at most as many times fewer.
 _COST_OF_VELOCITY, _LARGE_SCENE = 4, 40_000

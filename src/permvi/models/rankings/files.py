@@ -80,7 +80,7 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
         if kind == "orders" and table.arrows is not None:
             found = table.as_arrows(table.arrows)
         else:
-            found = table.as_long(kind) if table.long else _READERS[kind](table)
+            found = table.as_long(kind, *table.long) if table.long else _READERS[kind](table)
         found = found._replace(notes=[*table.notes, *found.notes])
     listed = [groups for groups, n in zip(found.groups, found.counts, strict=True) if groups and n]
     if len(found.items) < 2 or not listed:
@@ -255,10 +255,8 @@ class _Table:
             value = float(numbers.of(row._replace(cells=row.cells[: k + 1]))[0])
         return _checked_count(self.path, row.line, value)
 
-    def as_long(self, kind: str) -> _Found:
-        """Read rows of a judge, an item and its rank or rating."""
-        assert self.long is not None
-        judge, item, value = self.long
+    def as_long(self, kind: str, judge: int, item: int, value: int) -> _Found:
+        """Read rows of a judge, an item and its rank or rating, in these columns."""
         items: dict[str, int] = {}
         judges: dict[str, dict[int, float]] = {}
         numbers = Numbers(self.path, self.separator, self.header.cells, skip=value)
