@@ -169,7 +169,7 @@ def test_chains_against_sums(name, rng):
     assert abs(found.solved.marginals - sums.marginals).sum(axis=1).max() / 2 < 0.02
     assert abs(found.solved.before - sums.before).max() < 0.02
     # Sums over subsets give the evidence of the others, but for the posterior density.
-    tolerance = 5 * found.evidence_se if name == "cayley" else 0.05
+    tolerance = 5 * found.evidence_se + 1e-3 if name == "cayley" else 0.05
     assert found.solved.log_evidence == pytest.approx(sums.log_evidence, abs=tolerance)
     np.testing.assert_allclose(found.solved.thetas, sums.thetas, rtol=0.1)
     if name != "generalised_mallows":

@@ -14,7 +14,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import logsumexp, softmax
 
 from permvi.inference.rankings.chains import NUM_CHAINS, Sampled
-from permvi.inference.rankings.exact import Solved, trapezoid
+from permvi.inference.rankings.exact import Solved, log_factorial, trapezoid
 from permvi.inference.rankings.families import Family
 from permvi.posterior.laws import DrawsLaw
 
@@ -33,6 +33,8 @@ _MOVES = (1, 8)
 _TRIED = 0.2
 _STEPS, _PILOT_STEPS = 500_000_000, 25_000_000
 _SWEEPS = (100, 12_000)
+# An order that was met so often on average is hardly the only one of its kind to be missed.
+_MET_AGAIN = 20
 _NUM_DRAWS = 10_000
 
 
@@ -144,7 +146,7 @@ def sample(family: Family, mode: np.ndarray, seed: int, num_sweeps: int | None =
     by_chain = np.stack([_Met.of([run]).marginals() for run in runs])
     met = _Met.of(runs)
     marginals = met.marginals()
-    evidence = np.array([_log_mean(density(run[1]), ladder.powers) for run in runs])
+    evidence = _log_evidence(runs, met, density, ladder.powers)
     draws = met.ranks[rng.choice(len(met.ranks), size=_NUM_DRAWS, p=met.probs)]
     found = met.ranks[np.lexsort((-met.probs, met.energies))[0]]
     both = np.stack([mode, found])
@@ -162,6 +164,15 @@ def sample(family: Family, mode: np.ndarray, seed: int, num_sweeps: int | None =
     return Sampled(solved, error, by_chain, _effective(marginals, by_chain))
 
 
+# Orders, (S, K, n), and energies, (S, K), of chains for K powers.
+_Runs = list[tuple[np.ndarray, np.ndarray]]
+
+
+def _last_energies(runs: _Runs) -> np.ndarray:
+    """(runs, S) energies of the last powers; sums of counts that are not whole are rounded."""
+    return np.round([energies[:, -1] for _, energies in runs], 6)
+
+
 class _Met(NamedTuple):
     """Different orders that chains met, as (num, n) ranks, their energies and probabilities."""
 
@@ -170,15 +181,9 @@ class _Met(NamedTuple):
     probs: np.ndarray
 
     @classmethod
-    def of(cls, runs: list[tuple[np.ndarray, np.ndarray]]) -> "_Met":
-        """Share the probability of each energy among all orders met there.
-
-        Args:
-            runs: (S, K, n) orders and (S, K) energies of chains for K powers.
-        """
-        # Sums of counts that are no whole numbers are rounded.
-        last = np.round(np.concatenate([energies[:, -1] for _, energies in runs]), 6)
-        levels, times = np.unique(last, return_counts=True)
+    def of(cls, runs: _Runs) -> "_Met":
+        """Share the probability of each energy among all orders met there."""
+        levels, times = np.unique(_last_energies(runs), return_counts=True)
         orders, energies = [], []
         for run, values in runs:
             rounded = np.round(values, 6)
@@ -204,6 +209,27 @@ class _Met(NamedTuple):
         ranks = self.ranks
         rows = [self.probs @ (ranks[:, i, None] < ranks) for i in range(ranks.shape[1])]
         return np.stack(rows)
+
+
+def _log_evidence(runs: _Runs, met: _Met, density: _Density, powers: np.ndarray) -> np.ndarray:
+    """(runs,) log evidences, the log mean of the density over all orders, found in one of two ways.
+
+    If all orders of an energy are surely known, being met again and again, the share of the time
+    that is spent there is their density over the evidence. Otherwise, and if it scatters less, it
+    is the product of the ratios between neighbouring powers.
+    """
+    by_powers = np.array([_log_mean(density(energies), powers) for _, energies in runs])
+    last = _last_energies(runs)
+    levels, times = np.unique(last, return_counts=True)
+    sizes = np.array([np.count_nonzero(met.energies == level) for level in levels])
+    times[times < _MET_AGAIN * sizes] = 0
+    k = int(np.argmax(times))
+    shares = (last == levels[k]).mean(axis=1)
+    if not times[k] or not shares.all():
+        return by_powers
+    there = float(density(levels[k : k + 1])[0] + np.log(sizes[k]))
+    by_level = there - np.log(shares) - log_factorial(met.ranks.shape[1])
+    return by_level if by_level.std() < by_powers.std() else by_powers
 
 
 def _log_mean(values: np.ndarray, powers: np.ndarray) -> float:
