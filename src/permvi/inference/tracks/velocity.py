@@ -37,8 +37,10 @@ _REACH = 4.5
 _MOST_NEAREST = 8
 # The parameters of motion that "velocity" has more than "walk" are worth this many nats each.
 _PENALTY = 5.0
-# Short chains for the choice have so many draws, on frames of about so many points.
-_TRIED_DRAWS, _TRIED_POINTS = 15, 2_000
+# Short chains for the choice run on frames of about so many points, with so many moves, but not
+# fewer or more draws than that, and not at all if three frames have more points than the last.
+_MOST_TRIED = 20_000
+_TRIED_POINTS, _TRIED_MOVES, _TRIED_DRAWS = 2_000, 1_500_000, (15, 120)
 # The first steps of the fit, in log variances.
 _FIRST_STEP = 0.7
 # Variances are at least this.
@@ -59,6 +61,8 @@ def begin(start: Start, *, choose: bool) -> Start:
     if not choose or log_weight > _suited(start) + enough:
         return found()
     part = _first_frames(start)
+    if len(part.association.pred) > _MOST_TRIED:
+        return start
     walking, going = _tried(part), _tried(_begin(part)[0]())
     # Weights of draws scatter.
     enough += 2.0 * float(np.hypot(walking.std(), going.std()))
@@ -113,11 +117,12 @@ def _tried(start: Start) -> np.ndarray:
     """The log weights of the last draws of a short chain."""
     rng = np.random.default_rng(0)
     picks = np.flatnonzero(~start.problem.links.turn)
+    number = int(np.clip(_TRIED_MOVES / max(len(picks), 1), *_TRIED_DRAWS))
     weights = []
-    for _ in range(_TRIED_DRAWS):
+    for _ in range(number):
         start = run_chain(start, picks, 1, 1.0, rng).last
         weights.append(start.association.log_weight(start.parameters))
-    return np.array(weights[-(_TRIED_DRAWS // 3) :])
+    return np.array(weights[-(number // 3) :])
 
 
 def _suited(start: Start) -> float:
