@@ -10,7 +10,7 @@ import numpy as np
 from permvi._checks import one_of
 from permvi._csv import Numbers, Row, at, check_names, check_width, is_number, read_rows
 from permvi.models.rankings import arrows, preflib
-from permvi.models.rankings.ballots import Ballots, Group, Unranked, order_by_rank
+from permvi.models.rankings.ballots import Ballots, Group, Unranked, is_ranking, order_by_rank
 
 FORMATS = ("auto", "preflib", "arrows", "orders", "ranks", "ratings", "comparisons")
 
@@ -198,7 +198,7 @@ class _Table:
         repeats = any(len(set(row)) < len(row) for row in values)
         if whole and named_places and not repeats:
             return "orders"
-        if whole and all(_is_ranking(row, len(columns)) for row in values):
+        if whole and all(is_ranking(row, len(columns)) for row in values):
             return "ranks"
         # With a single 1 in every row, these may be ranks with gaps.
         if not whole or (repeats and not all(row.count(1.0) == 1 for row in values if row)):
@@ -322,7 +322,9 @@ def _orders(table: _Table) -> _Found:
     for row in table.rows:
         if len(row.cells) > len(table.names):
             check_width(path, row, len(table.names))
-        entries = _entries(path, row, [row.cells[k] for k in columns if k < len(row.cells)])
+        entries = arrows.entries(
+            path, row.line, [row.cells[k] for k in columns if k < len(row.cells)]
+        )
         listed: list[str] = [name for group in entries for name in group]
         for k, name in enumerate(listed):
             if name in listed[:k]:
@@ -340,33 +342,6 @@ def _orders(table: _Table) -> _Found:
         counts.insert(0, 1.0)
         notes.append("the first row lists items, so it is a ranking and not a header")
     return _Found(list(items), groups, counts, notes)
-
-
-def _entries(path: Path, row: Row, cells: Sequence[str]) -> list[list[str]]:
-    """The groups of names in the cells of an order; braces hold tied ones, as in ``A,{B,C}``."""
-    entries: list[list[str]] = []
-    names = [cell.strip() for cell in cells]
-    while names and not names[-1]:
-        names.pop()
-    is_open = False
-    for k, cell in enumerate(names):
-        # A quoted cell may hold a whole group.
-        for part in cell.split(",") if cell[:1] == "{" or is_open else [cell]:
-            name = part.strip().removeprefix("{").removesuffix("}").strip()
-            if not name:
-                then = next(other for other in names[k:] if other) if any(names[k:]) else ""
-                raise ValueError(
-                    f"{at(path, row.line)}: expected empty cells at the end only, got one before "
-                    f"{then!r:.60}."
-                )
-            if is_open:
-                entries[-1].append(name)
-            else:
-                entries.append([name])
-            is_open = (is_open or part.strip().startswith("{")) and not part.strip().endswith("}")
-    if is_open:
-        raise ValueError(f"{at(path, row.line)}: expected a brace at the end of a tie, got none.")
-    return entries
 
 
 def _valued(table: _Table, sign: float) -> _Found:
@@ -395,23 +370,6 @@ def _valued(table: _Table, sign: float) -> _Found:
 
 def _is_missing(cell: str) -> bool:
     return cell.strip().lower() in _MISSING
-
-
-def _is_ranking(values: list[float], n: int) -> bool:
-    """Whether whole numbers are ranks of up to n items.
-
-    Tied items have the number of distinct better ranks and one, the number of better items and one,
-    or the number of items that are not worse. A judge may rank some of the items only.
-    """
-    if not all(1 <= value <= n for value in values):
-        return False
-    if len(set(values)) == len(values):
-        return True
-    ranks = np.array(values)
-    better = (ranks[None] < ranks[:, None]).sum(axis=1)
-    dense = np.unique(ranks, return_inverse=True)[1]
-    last = (ranks[None] <= ranks[:, None]).sum(axis=1) - 1
-    return any((ranks - 1 == expected).all() for expected in (better, dense, last))
 
 
 def _checked_count(path: Path, line: int, count: float) -> float:
