@@ -355,7 +355,8 @@ def _valued(table: _Table, sign: float) -> _Found:
     items = check_names(path, [(header.line, k + 1, header.cells[k]) for k in columns])
     first = min(columns)
     numbers = Numbers(path, table.separator, header.cells, skip=first)
-    groups, counts, notes = [], [], []
+    groups, counts = [], []
+    notes: list[str] = []
     for row in table.rows:
         check_width(path, row, width)
         missing = [cell.strip() for cell in row.cells[first:] if _is_missing(cell)]
