@@ -238,8 +238,9 @@ def rank(
         robust: Whether probabilities are those of a bootstrap over ballots instead of the model's.
             By default they are if a check finds that the model does not fit.
         groups: The number of groups of voters to look for, each with an order of its own (a mixture
-            of Mallows models); "auto" compares numbers by their evidence. The one order of all
-            voters is inferred all the same.
+            of Mallows models with Kendall's distance, so that ``model`` must be "mallows" or
+            "auto"); "auto" compares numbers by their evidence. The one order of all voters is
+            inferred all the same.
         method: "exact" or "mcmc" for Mallows models; by default exact where that takes seconds.
         seed: The same seed gives the same answer.
         num_sweeps: Sweeps of each chain over all items, if a Mallows model is sampled; by default
@@ -259,6 +260,11 @@ def rank(
     _checks.one_of("method", method, ("auto", "exact", "mcmc"))
     if groups is not None and groups != AUTO:
         _checks.whole("groups", groups, 1)
+    if groups is not None and model not in ("mallows", AUTO):
+        raise ValueError(
+            "groups are mixtures of Mallows models with Kendall's distance and need the model "
+            f"'mallows' or 'auto', got {model!r}."
+        )
     sizes = {"num_sweeps": num_sweeps, "num_draws": num_draws}
     for what, value in sizes.items():
         if value is not None:

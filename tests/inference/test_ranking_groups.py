@@ -129,3 +129,5 @@ def test_bad_groups_are_refused():
         groups.solve(BALLOTS["strict"], 7, seed=0)
     with pytest.raises((TypeError, ValueError), match=r"groups must be .* got 1\.5"):
         pv.rank([["a", "b"], ["b", "a"]], groups=1.5)
+    with pytest.raises(ValueError, match="need the model 'mallows' or 'auto', got 'plackett_luce'"):
+        pv.rank([["a", "b"], ["b", "a"]], "plackett_luce", groups=2)

@@ -261,6 +261,22 @@ def test_crowds_are_followed_with_calibrated_links(motion):
     assert abs(missed - 0.05) < 4 * spread
 
 
+@pytest.mark.parametrize("motion", ["walk", "velocity"])
+def test_the_kind_of_motion_is_chosen_in_a_small_box(motion, rng):
+    # Steps are guessed too large where all points are near, and particles often meet walls.
+    n, T, side = (20, 80, 13.0) if motion == "walk" else (8, 100, 5.0)
+    x, v = side * rng.random((n, 3)), rng.normal(size=(n, 3))
+    frames = []
+    for _ in range(T):
+        frames.append(x)
+        v = rng.normal(size=(n, 3)) if motion == "walk" else v + 0.1 * rng.normal(size=(n, 3))
+        x = x + v
+        v = np.where((x < 0) | (x > side), -v, v)
+        x = side - np.abs(side - np.abs(x))
+    found = pv.track(frames, num_moves=2000, num_draws=20)
+    assert found.settings["motion"] == motion
+
+
 def test_a_missed_point_does_not_end_its_track():
     frames = [[[0.0, 0.0], [9.0, 9.0]], [[0.1, 0.0]], [[0.0, 0.1], [9.1, 9.0]]]
     rates = {"births": 0.1, "deaths": 0.01, "missed": 0.1, "false": 0.1}

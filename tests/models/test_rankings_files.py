@@ -132,6 +132,16 @@ def test_mistakes_in_preflib(read, orders, kind, message):
         ("wine,A,B\nann,1,2\nbo,2,1\n", "AB", [[0, 1], [1, 0]], "column 'wine' names the judges"),
         ("judge,item,score\nx,A,3\nx,B,4\ny,A,1\ny,B,0\n", "AB", [[1, 0], [0, 1]], "as ratings"),
         ("user,item,rank\nx,A,1\nx,B,2\n", "AB", [[0, 1]], "read as ranks"),
+        (
+            "rank,item,judge\n1,A,x\n2,B,x\n2,A,y\n1,B,y\n",
+            "AB",
+            [[0, 1], [1, 0]],
+            "a row for each judge and item, 1 for the best",
+        ),
+        ("A,B,C\n1,2,NA\n2,1,-\n", "ABC", [[0, 1, -1], [1, 0, -1]], "such as 'NA' are taken for"),
+        ("A,B,C,D\n4,3,3,2\n4,4,1,3\n", "ABCD", [[0, 1, 1, 2], [0, 0, 2, 1]], "as ratings"),
+        ("A,B,C,D\n1,2,2,4\n1,2,2,3\n1,4,4,4\n", "ABCD", None, "read as ranks"),
+        ("ballot,count\nA>B=C,4\nB > A,2\n", "ABC", [[0, 1, 1], [1, 0, -1]], "6 rankings"),
         ("day,winner,loser\n1,A,B\n2,B,A\n", "AB", [[0, 1], [1, 0]], "ignored column 'day'"),
         ("winner,loser,draw\nA,B,0\nB,A,1\n", "AB", [[0, 1], [0, 0]], "a winner and a loser"),
         ("# made by hand\nfirst,second\nA,B\n", "AB", [[0, 1]], "skipped 1 lines"),
@@ -140,7 +150,7 @@ def test_mistakes_in_preflib(read, orders, kind, message):
 def test_csv(read, content, items, levels, note):
     model = read(content)
     assert model.items == tuple(items)
-    assert model.levels.tolist() == levels
+    assert levels is None or model.levels.tolist() == levels
     assert note in model.note
 
 
@@ -154,7 +164,14 @@ def test_the_format_can_be_given(read):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("A,B\n12,7\n", "whole numbers other than 1 to 2 under names that are no places"),
+        ("A,B\n12,7\n", "whole numbers other than ranks from 1 to 2 under names that are no"),
+        # Ranks with gaps or ratings.
+        ("A,B,C\n1,99,99\n2,1,99\n", "whole numbers other than ranks from 1 to 3"),
+        ("A,B,C\n1,2,3\n2,x,1\n", r"line 3, column 2 \('B'\): expected a number as in most cells"),
+        (
+            "home,away,hg,ag\nA,B,2,1\nB,C,0,1\n",
+            "names in column 'home' and numbers in column 'hg'",
+        ),
         ("id,driver\n1,Ann\n2,Bob\n", "rows that have no item in common"),
         ("place1,place2,place3\nA,B\nC,D\n", "rows that have no item in common"),
         ("1st,2nd\nA,{B\n", "line 2: expected a brace at the end of a tie"),

@@ -1,7 +1,4 @@
-"""Compiled Markov chains over orders.
-
-An item is taken out and put back at a drawn place; for Cayley's distance, two items are exchanged.
-"""
+"""Compiled Markov chains over orders: an item is taken out and put back at a drawn place."""
 
 import numpy as np
 
@@ -54,101 +51,6 @@ def insert(
 
 
 @compiled()
-def relative_ranks(ballots: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """(R, n) the rank in each ballot of the item at each place of an order (n,)."""
-    relative = np.empty_like(ballots)
-    for r in range(ballots.shape[0]):
-        for k in range(order.shape[0]):
-            relative[r, k] = ballots[r, order[k]]
-    return relative
-
-
-@compiled()
-def cayley_energy(relative: np.ndarray, counts: np.ndarray) -> float:
-    """The sum of Cayley's distances of ballots: items less cycles of the relative ranks (R, n)."""
-    num, n = relative.shape
-    seen = np.zeros(n, np.bool_)
-    energy = 0.0
-    for r in range(num):
-        seen[:] = False
-        cycles = 0
-        for k in range(n):
-            if not seen[k]:
-                cycles += 1
-                at = k
-                while not seen[at]:
-                    seen[at] = True
-                    at = relative[r, at]
-        energy += counts[r] * (n - cycles)
-    return energy
-
-
-@compiled()
-def exchange_cost(relative: np.ndarray, counts: np.ndarray, a: int, b: int) -> float:
-    """What exchanging the items at places a and b adds to Cayley's distances.
-
-    An exchange splits a cycle that has both places, and joins two cycles otherwise.
-    """
-    change = 0.0
-    for r in range(relative.shape[0]):
-        at = relative[r, a]
-        while at != a and at != b:
-            at = relative[r, at]
-        change += counts[r] if at == a else -counts[r]
-    return change
-
-
-@compiled()
-def swap_places(order: np.ndarray, relative: np.ndarray, a: int, b: int) -> None:
-    """Exchange the items at places a and b, in the order and in the relative ranks."""
-    order[a], order[b] = order[b], order[a]
-    for r in range(relative.shape[0]):
-        relative[r, a], relative[r, b] = relative[r, b], relative[r, a]
-
-
-@compiled()
-def try_exchange(
-    order: np.ndarray,
-    relative: np.ndarray,
-    counts: np.ndarray,
-    theta: float,
-    rng: np.random.Generator,
-) -> float:
-    """Exchange two random items by Metropolis' rule; return the change of Cayley's distances."""
-    n = order.shape[0]
-    a, b = int(rng.random() * n), int(rng.random() * (n - 1))
-    b += b >= a
-    change = exchange_cost(relative, counts, a, b)
-    if change > 0.0 and rng.random() >= np.exp(-theta * change):
-        return 0.0
-    swap_places(order, relative, a, b)
-    return change
-
-
-@compiled()
-def descend_exchanges(
-    ballots: np.ndarray, counts: np.ndarray, order: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Return an order (n,) that no exchange of two items brings closer to ballots (R, n).
-
-    Pairs are tried in random order, so that ties are broken at random.
-    """
-    n = order.shape[0]
-    order = order.copy()
-    relative = relative_ranks(ballots, order)
-    improved = True
-    while improved:
-        improved = False
-        first = rng.permutation(n)
-        for a in first:
-            for b in rng.permutation(n):
-                if a < b and exchange_cost(relative, counts, a, b) < 0.0:
-                    swap_places(order, relative, a, b)
-                    improved = True
-    return order
-
-
-@compiled()
 def draw_index(
     log_weights: np.ndarray,
     theta: np.ndarray,
@@ -180,8 +82,6 @@ def draw_index(
 def run(
     pairs: np.ndarray,
     places: np.ndarray,
-    ballots: np.ndarray,
-    counts: np.ndarray,
     thetas: np.ndarray,
     log_weights: np.ndarray,
     order: np.ndarray,
@@ -195,12 +95,10 @@ def run(
     Args:
         pairs: (J, n, n) costs of pairs.
         places: (n, n) costs of places, part of the first energy.
-        ballots: (R, n) ballots for Cayley's distance, which is all of the first energy then.
-        counts: (R,) how often each was given.
         thetas: (J, T) grids of dispersions.
         log_weights: (J, T) their log weights, without the energies.
         order: (n,) items of the first order.
-        num_sweeps: Sweeps that count, each with n insertions or exchanges.
+        num_sweeps: Sweeps that count, each with n insertions.
         num_burn: Sweeps before these.
         thin: Sweeps between draws that are kept.
         rng: Generator.
@@ -223,8 +121,6 @@ def run(
     energy = np.zeros(num_thetas)
     costs = np.zeros((n, n))
     scaled = np.zeros((n, n))
-    relative = relative_ranks(ballots, order)
-    distance = cayley_energy(relative, counts)
     for sweep in range(num_burn + num_sweeps):
         for j in range(num_thetas):
             energy[j] = 0.0
@@ -233,7 +129,6 @@ def run(
                     energy[j] += pairs[j, order[a], order[b]]
         for a in range(n):
             energy[0] += places[order[a], a]
-        energy[0] += distance
         costs[:] = 0.0
         for j in range(num_thetas):
             theta[j] = thetas[j, draw_index(log_weights[j], thetas[j], energy[j], weights, rng)]
@@ -247,10 +142,7 @@ def run(
             kept_thetas[row] = theta
             kept_energies[row] = energy
         for _ in range(n):
-            if len(ballots):
-                distance += try_exchange(order, relative, counts, theta[0], rng)
-            else:
-                insert(order, int(rng.random() * n), costs, scaled, scores, rng)
+            insert(order, int(rng.random() * n), costs, scaled, scores, rng)
         if counted >= 0:
             for a in range(n):
                 at_place[order[a], a] += 1.0
@@ -263,8 +155,6 @@ def run(
 def mean_energies(
     pairs: np.ndarray,
     places: np.ndarray,
-    ballots: np.ndarray,
-    counts: np.ndarray,
     scales: np.ndarray,
     order: np.ndarray,
     num_sweeps: int,
@@ -272,13 +162,10 @@ def mean_energies(
 ) -> np.ndarray:
     """(S,) means of the cost of an order under exp(-scale cost), the order carried along.
 
-    The first fifth of the sweeps at each scale does not count. Cayley's distances to ``ballots``
-    are part of the cost.
+    The first fifth of the sweeps at each scale does not count.
     """
     n = order.shape[0]
     order = order.copy()
-    relative = relative_ranks(ballots, order)
-    distance = cayley_energy(relative, counts)
     scores = np.zeros(n)
     means = np.zeros(scales.shape[0])
     for s in range(scales.shape[0]):
@@ -286,13 +173,10 @@ def mean_energies(
         num_burn = num_sweeps // 5
         for sweep in range(num_sweeps + num_burn):
             for _ in range(n):
-                if len(ballots):
-                    distance += try_exchange(order, relative, counts, scales[s], rng)
-                else:
-                    insert(order, int(rng.random() * n), costs, scaled, scores, rng)
+                insert(order, int(rng.random() * n), costs, scaled, scores, rng)
             if sweep < num_burn:
                 continue
-            total = distance
+            total = 0.0
             for a in range(n):
                 total += places[order[a], a]
                 for b in range(a + 1, n):

@@ -1,11 +1,10 @@
 r"""Posteriors over orders by Markov chains, where sums over all orders are out of reach.
 
-Items are inserted by Gibbs sampling, or exchanged for Cayley's distance, and each dispersion is
-drawn from a grid given its energy. The evidence follows from a point :math:`\hat\theta` of high
-density (Chib 1995): the joint density at it, which needs the sum :math:`S(\hat\theta)` over all
-orders, over its posterior density, which is a mean over the chain. :math:`\log S` comes from a
-programme over subsets, or by integrating the mean energy along :math:`s \hat\theta`, s from 0 to 1
-(thermodynamic integration).
+Items are inserted by Gibbs sampling, and each dispersion is drawn from a grid given its energy. The
+evidence follows from a point :math:`\hat\theta` of high density (Chib 1995): the joint density at
+it, which needs the sum :math:`S(\hat\theta)` over all orders, over its posterior density, which is
+a mean over the chain. :math:`\log S` comes from a programme over subsets, or by integrating the
+mean energy along :math:`s \hat\theta`, s from 0 to 1 (thermodynamic integration).
 """
 
 from typing import NamedTuple
@@ -23,12 +22,6 @@ NUM_CHAINS = 4
 _INSERTIONS = 1_000_000
 _INSERTIONS_PER_SCALE = 20_000
 _SWEEPS = (8_000, 100_000)
-# An exchange follows a cycle of every ballot: the most such steps in all chains together, and the
-# least number of sweeps.
-_CYCLE_STEPS = 1_000_000_000
-_FEWEST_SWEEPS = 500
-# Ballots from which descents for Cayley's distance begin.
-_DESCENTS = 4
 _KEPT = 2_500
 _PILOT = 500
 _GRID = 96
@@ -66,13 +59,12 @@ def sample(family: Family, mode: np.ndarray, seed: int, num_sweeps: int | None =
     best = np.argsort(mode)
     starts = [best if k % 2 == 0 else rng.permutation(n) for k in range(NUM_CHAINS)]
     grids, log_weights = _grids(family, best, seed)
-    usual = _affordable(family, int(np.clip(_INSERTIONS // (n * NUM_CHAINS), *_SWEEPS)))
-    sweeps = num_sweeps or usual
+    sweeps = num_sweeps or int(np.clip(_INSERTIONS // (n * NUM_CHAINS), *_SWEEPS))
     thin = max(1, sweeps * NUM_CHAINS // _KEPT // NUM_CHAINS)
     runs = [
         chain_kernels.run(
-            family.pairs, family.places, *family.exchanged, grids, log_weights, start, sweeps,
-            sweeps // 5, thin, np.random.default_rng([seed, k]),
+            family.pairs, family.places, grids, log_weights, start, sweeps, sweeps // 5, thin,
+            np.random.default_rng([seed, k]),
         )
         for k, start in enumerate(starts)
     ]  # fmt: skip
@@ -91,14 +83,6 @@ def sample(family: Family, mode: np.ndarray, seed: int, num_sweeps: int | None =
     )
     effective = _effective(np.stack([run[2] for run in runs]).astype(float))
     return Sampled(solved, error, by_chain, effective)
-
-
-def _affordable(family: Family, sweeps: int, share: float = 1.0) -> int:
-    """Return so many sweeps of each chain, or fewer if ballots make them slow."""
-    if family.ballots is None:
-        return sweeps
-    steps = family.num_items * family.ballots.size * NUM_CHAINS
-    return max(min(sweeps, int(share * _CYCLE_STEPS / steps)), _FEWEST_SWEEPS)
 
 
 def _grids(family: Family, order: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +112,6 @@ def _grids(family: Family, order: np.ndarray, seed: int) -> tuple[np.ndarray, np
         pilot = chain_kernels.run(
             family.pairs,
             family.places,
-            *family.exchanged,
             thetas,
             log_weights,
             order,
@@ -175,7 +158,7 @@ def _log_sum(
     pairs = np.einsum("j,jab->ab", point, family.pairs)
     places = point[0] * family.places
     n = family.num_items
-    if n <= MAX_EXACT and family.ballots is None:
+    if n <= MAX_EXACT:
         from permvi.inference.rankings import subset_kernels
 
         before, _, _ = subset_kernels.optima(pairs, places, 1e-9)
@@ -186,14 +169,11 @@ def _log_sum(
     roots, weights = np.polynomial.legendre.leggauss(_SCALES)
     roots, weights = (roots + 1) / 2, weights / 2
     scales = roots**4
-    sweeps = _affordable(family, int(np.clip(_INSERTIONS_PER_SCALE // n, *_SWEEPS_PER_SCALE)))
-    ballots, counts = family.exchanged
+    sweeps = int(np.clip(_INSERTIONS_PER_SCALE // n, *_SWEEPS_PER_SCALE))
     sums, rng = [], np.random.default_rng([seed, NUM_CHAINS])
     for _ in range(_REPEATS):
         backwards = scales[::-1].copy()
-        means = chain_kernels.mean_energies(
-            pairs, places, ballots, point[0] * counts, backwards, order, sweeps, rng
-        )[::-1]
+        means = chain_kernels.mean_energies(pairs, places, backwards, order, sweeps, rng)[::-1]
         sums.append(log_factorial(n) - float(weights @ (4 * roots**3 * means)))
     return float(np.mean(sums)), float(np.std(sums, ddof=1) / np.sqrt(_REPEATS))
 
@@ -216,35 +196,10 @@ def best_known(family: Family) -> np.ndarray:
     """(n,) ranks of a good order: for costs of places exactly, for others by descent."""
     from scipy.optimize import linear_sum_assignment
 
-    if family.ballots is not None and family.counts is not None:
-        return nearest_by_exchanges(family.ballots, family.counts, np.random.default_rng(0))
     if family.places.any():
         return linear_sum_assignment(family.places)[1]
     pairs = family.pairs.sum(axis=0)
     return np.argsort(descend(pairs, np.argsort((pairs - pairs.T).sum(axis=1), kind="stable")))
-
-
-def nearest_by_exchanges(
-    ballots: np.ndarray, counts: np.ndarray, rng: np.random.Generator, *starts: np.ndarray
-) -> np.ndarray:
-    """(n,) ranks that no exchange brings closer to ballots (R, n) in Cayley's distance.
-
-    Descents begin at the most frequent ballots, at the mean ranks, and at ``starts``, (n,) ranks.
-    """
-    from permvi.inference.rankings import chain_kernels
-
-    frequent = np.argsort(-counts, kind="stable")[:_DESCENTS]
-    begun = [np.argsort(counts @ ballots, kind="stable"), *np.argsort(ballots[frequent], axis=1)]
-    begun += [np.argsort(start) for start in starts]
-    orders = [
-        chain_kernels.descend_exchanges(ballots, counts.astype(float), order, rng)
-        for order in begun
-    ]
-    energies = [
-        chain_kernels.cayley_energy(chain_kernels.relative_ranks(ballots, order), counts)
-        for order in orders
-    ]
-    return np.argsort(orders[int(np.argmin(energies))])
 
 
 def _effective(ranks: np.ndarray) -> float:

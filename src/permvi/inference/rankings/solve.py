@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from permvi.inference.rankings import chains, exact, families, worths
+from permvi.inference.rankings import chains, exact, exchanges, families, worths
 from permvi.inference.rankings.consensus import contradicted, descend, kemeny
 from permvi.inference.rankings.exact import Solved
 from permvi.inference.rankings.families import Family
@@ -77,7 +77,7 @@ class Answer:
         if self.family is not None and self.family.ballots is not None:
             if self.family.num_items > families.MAX_LISTED:
                 mode = self.solved.mode
-                return chains.nearest_by_exchanges(self.family.ballots, counts, rng, mode)
+                return exchanges.nearest(self.family.ballots, counts, rng, mode)
             energies = self.family.listed @ counts
             best = np.flatnonzero(energies == energies.min())
             return families.list_ranks(len(again.items))[rng.choice(best)]
@@ -146,7 +146,8 @@ def answer(
         return Answer(
             name, ballots, found_exactly, 0.0, diagnose(exact=True), "exact", family=family
         )
-    sampled = chains.sample(family, _start(family), seed, num_sweeps)
+    sample = chains.sample if family.ballots is None else exchanges.sample
+    sampled = sample(family, _start(family), seed, num_sweeps)
     from_best, from_others = sampled.by_chain[::2].mean(axis=0), sampled.by_chain[1::2].mean(axis=0)
     checked = diagnose(
         sampling_error_by_row=_sampling_error(sampled.solved.marginals, sampled.effective),
@@ -192,7 +193,9 @@ def log_evidence(name: str, ballots: Ballots, seed: int) -> tuple[float, float]:
 
 def _start(family: Family) -> np.ndarray:
     """(n,) ranks of the best order known: the Kemeny order for Kendall's distance."""
-    if family.places.any() or family.ballots is not None:
+    if family.ballots is not None and family.counts is not None:
+        return exchanges.nearest(family.ballots, family.counts, np.random.default_rng(0))
+    if family.places.any():
         return chains.best_known(family)
     return kemeny(family.pairs.sum(axis=0), max_seconds=10.0).ranks
 

@@ -28,14 +28,16 @@ _NUM_CHAINS = 2
 # The fewest moves and draws that can be asked for.
 _LEAST = 20
 # Draws of each chain: with parameters to infer, at least and at most for this many points in all,
-# and with all of them given. As a share of them come those before that are not kept.
+# and with all of them given. As a share of them come those before that are not kept, for a random
+# walk and for particles with a velocity, whose first association is a poorer one.
 _NUM_DRAWS, _MOST_DRAWS, _DRAWN_POINTS, _FIXED_DRAWS = 80, 500, 5_000_000, 3000
-_WARM_UP = 0.4
-# Moves in all chains together: for each candidate link, at least, and at most.
-_MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = 300, 600_000, 50_000_000
-# Moves of particles with a velocity take this many times longer, so that there are at most as many
-# times fewer.
-_COST_OF_VELOCITY = 4
+_WARM_UP = 0.4, 0.8
+# Moves in all chains together: for each candidate link of a walk or with a velocity, at least, and
+# at most.
+_MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = (300, 600), 600_000, 80_000_000
+# Moves of particles with a velocity take this many times longer in large scenes, of so many points,
+# so that there are at most as many times fewer.
+_COST_OF_VELOCITY, _LARGE_SCENE = 4, 40_000
 # A chain begins its warm-up at this temperature.
 _HEAT = 3.0
 # Links without rivals are left alone if they are this many nats better than no link.
@@ -110,8 +112,8 @@ def track(
         frame_col: The name of the column of frames of a DataFrame.
         coords: The names of its coordinates.
         seed: Seed; the same seed gives the same result.
-        num_moves: Moves of all chains together, by default 300 for each link in doubt, within
-            limits. An exact answer needs none.
+        num_moves: Moves of all chains together, by default 300 for each link in doubt, 600 with
+            velocities, within limits. An exact answer needs none.
         num_draws: Draws of associations and parameters that each chain keeps.
         progress: Called as ``progress(what, done, total)``.
 
@@ -302,15 +304,19 @@ def _sample(
     moving = parameters.motion.variances is not None
     if moving:
         picks = np.flatnonzero(~problem.links.turn)
-    cost = _COST_OF_VELOCITY if moving else 1
-    total = num_moves or min(max(_MOVES_PER_LINK * len(picks), _LEAST_MOVES), _MOST_MOVES // cost)
+    large = len(problem.points) / _LARGE_SCENE
+    cost = min(max(1.0, large * _COST_OF_VELOCITY), _COST_OF_VELOCITY) if moving else 1.0
+    most_moves = int(_MOST_MOVES / cost)
+    wanted = max(_MOVES_PER_LINK[moving] * len(picks), _LEAST_MOVES)
+    total = num_moves or min(wanted, most_moves)
     # There is a move for each link before each draw, if so many moves can be made.
-    rounds = int(total / max(len(picks), 1) / _NUM_CHAINS / (1.0 + _WARM_UP))
+    warm_up = _WARM_UP[moving]
+    rounds = int(total / max(len(picks), 1) / _NUM_CHAINS / (1.0 + warm_up))
     most = _FIXED_DRAWS if fixed else _MOST_DRAWS
     if num_draws is None:
         wanted = min(rounds, _DRAWN_POINTS // len(problem.points))
         num_draws = int(np.clip(wanted, _NUM_DRAWS, most))
-    num_warm = int(_WARM_UP * num_draws)
+    num_warm = int(warm_up * num_draws)
     per_link = total / (max(len(picks), 1) * _NUM_CHAINS * (num_draws + num_warm))
     found = []
     for k, source in enumerate(np.random.SeedSequence(seed).spawn(_NUM_CHAINS)):

@@ -1,6 +1,8 @@
 """Particles that go on in their direction: candidate links, a first association and its motion."""
 
+import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.spatial import KDTree
 
 from permvi._assignment.lists import Pairs, solve_pairs
-from permvi.inference.tracks.candidates import Links, make_links
+from permvi.inference.tracks.candidates import Links, best_association, make_links
 from permvi.inference.tracks.chain import (
     Association,
     Motion,
@@ -17,6 +19,7 @@ from permvi.inference.tracks.chain import (
     Start,
     draw_parameters,
     log_prior_motion,
+    run_chain,
     spread,
 )
 from permvi.inference.tracks.rates import Clock, Rates, end_weights, log_ended, log_seen
@@ -34,6 +37,12 @@ _REACH = 4.5
 _MOST_NEAREST = 8
 # The parameters of motion that "velocity" has more than "walk" are worth this many nats each.
 _PENALTY = 5.0
+# Short chains for the choice run on frames of about so many points, with so many moves, but not
+# fewer or more draws than that, and not at all if three frames have more points than the last.
+_MOST_TRIED = 20_000
+_TRIED_POINTS, _TRIED_MOVES, _TRIED_DRAWS = 2_000, 1_500_000, (15, 120)
+# The first steps of the fit, in log variances.
+_FIRST_STEP = 0.7
 # Variances are at least this.
 _LEAST = 1e-5
 
@@ -41,10 +50,30 @@ _LEAST = 1e-5
 def begin(start: Start, *, choose: bool) -> Start:
     """Begin again with velocities; if that is to be chosen, only where it is more probable.
 
-    Both starts are compared by the log weights of their best associations.
+    Both are compared by the log weights of their best associations, each with the parameters that
+    suit it. Where particles often turn, the first association with velocities can be a poor one:
+    then short chains from both, on part of the frames, decide.
     """
     if len(start.problem.clock.times) < 3:
         return start
+    found, log_weight = _begin(start)
+    enough = _PENALTY * (len(NAMES) - 1)
+    if not choose or log_weight > _suited(start) + enough:
+        return found()
+    part = _first_frames(start)
+    if len(part.association.pred) > _MOST_TRIED:
+        return start
+    walking, going = _tried(part), _tried(_begin(part)[0]())
+    # Weights of draws scatter.
+    enough += 2.0 * float(np.hypot(walking.std(), going.std()))
+    return found() if going.mean() > walking.mean() + enough else start
+
+
+def _begin(start: Start) -> tuple[Callable[[], Start], float]:
+    """The start with velocities, made when it is called, and the log weight of its association.
+
+    The latter is without turns, which the start allows.
+    """
     problem, rates = start.problem, start.parameters.rates
     variances = _FIRST.copy()
     for _ in range(_NUM_ROUNDS):
@@ -55,16 +84,59 @@ def begin(start: Start, *, choose: bool) -> Start:
         now = Parameters(rates, Motion(start.parameters.motion.sd, variances))
         rates = draw_parameters(chained, now, None).rates
     parameters = Parameters(rates, Motion(start.parameters.motion.sd, variances))
-    if choose:
-        gain = chained.log_weight(parameters) - start.association.log_weight(start.parameters)
-        if gain < _PENALTY * (len(NAMES) - 1):
-            return start
-    near = _near_links(problem.points, problem.frame, problem.clock, variances)
-    tails = np.concatenate([near.tails, links.tails])
-    cands = np.concatenate([near.cands, links.cands])
-    both = make_links(tails, cands, problem.points, problem.time).with_turns()
-    motion = parameters.motion._replace(turns=_FIRST_TURNS)
-    return Start(Association(_with(problem, both), pred), parameters._replace(motion=motion))
+
+    def found() -> Start:
+        near = _near_links(problem.points, problem.frame, problem.clock, variances)
+        tails = np.concatenate([near.tails, links.tails])
+        cands = np.concatenate([near.cands, links.cands])
+        both = make_links(tails, cands, problem.points, problem.time).with_turns()
+        motion = parameters.motion._replace(turns=_FIRST_TURNS)
+        return Start(Association(_with(problem, both), pred), parameters._replace(motion=motion))
+
+    return found, chained.log_weight(parameters)
+
+
+def _first_frames(start: Start) -> Start:
+    """The start of a random walk in the first frames alone, as many as have some points."""
+    problem = start.problem
+    sizes = np.bincount(problem.frame, minlength=len(problem.clock.times)).cumsum()
+    num = max(int(np.count_nonzero(sizes <= _TRIED_POINTS)), 3)
+    size = int(sizes[min(num, len(sizes)) - 1])
+    clock = problem.clock._replace(times=problem.clock.times[:num])
+    first = dataclasses.replace(
+        problem,
+        points=problem.points[:size],
+        frame=problem.frame[:size],
+        clock=clock,
+        links=problem.links.take(problem.links.tails < size),
+    )
+    return Start(Association(first, start.association.pred[:size]), start.parameters)
+
+
+def _tried(start: Start) -> np.ndarray:
+    """The log weights of the last draws of a short chain."""
+    rng = np.random.default_rng(0)
+    picks = np.flatnonzero(~start.problem.links.turn)
+    number = int(np.clip(_TRIED_MOVES / max(len(picks), 1), *_TRIED_DRAWS))
+    weights = []
+    for _ in range(number):
+        start = run_chain(start, picks, 1, 1.0, rng).last
+        weights.append(start.association.log_weight(start.parameters))
+    return np.array(weights[-(number // 3) :])
+
+
+def _suited(start: Start) -> float:
+    """The log weight of a random walk, the association and the parameters improved by turns.
+
+    The step that was guessed can be far from that of the best links, and velocities have been
+    fitted to theirs.
+    """
+    (association, parameters), problem = start, start.problem
+    for _ in range(_NUM_ROUNDS - 1):
+        parameters = draw_parameters(association, parameters, None)
+        scores, ends = problem.scores(parameters), problem.ends(parameters)
+        association = Association(problem, best_association(problem.links, scores, ends).pred)
+    return association.log_weight(draw_parameters(association, parameters, None))
 
 
 def _with(problem: Problem, links: Links) -> Problem:
@@ -85,8 +157,11 @@ def _fit(association: Association, variances: np.ndarray) -> np.ndarray:
         trial = np.exp(np.clip(logs, np.log(_LEAST), 12.0))
         return -association.log_likelihood(trial) - log_prior_motion(trial)
 
-    options = {"maxfev": 120, "xatol": 0.02, "fatol": 0.1}
-    found = minimize(loss, np.log(variances), method="Nelder-Mead", options=options)
+    logs = np.log(variances)
+    # The default simplex is flat along a variance of 1.
+    simplex = np.concatenate([logs[None], logs + _FIRST_STEP * np.eye(len(logs))])
+    options = {"maxfev": 120, "xatol": 0.02, "fatol": 0.1, "initial_simplex": simplex}
+    found = minimize(loss, logs, method="Nelder-Mead", options=options)
     return np.exp(np.clip(found.x, np.log(_LEAST), 12.0))
 
 

@@ -1,10 +1,11 @@
-"""Ballots as people write them in plain text: ``3: Rome > Paris = Lima``, one in each line."""
+"""Ballots as people write them: ``3: Rome > Paris = Lima`` in a line, ``A,{B,C}`` in cells."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from permvi import _sources
 from permvi._csv import at, read_lines
-from permvi._sources import cells, content
 from permvi.models.rankings.preflib import Orders
 
 # A count in front of a ballot, "12:" or "12 x".
@@ -13,7 +14,7 @@ _COUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?::|[x×]\s)\s*(.*)")
 
 def is_arrows(path: Path) -> bool:
     """Return whether every line of a text file has an arrow, but for comments."""
-    if cells(path, content(path)) is not None:
+    if _sources.cells(path, _sources.content(path)) is not None:
         return False
     lines = _ballots(path)
     return bool(lines) and all(">" in line for _, line in lines)
@@ -25,9 +26,14 @@ def read(path: Path) -> Orders:
     Raises:
         ValueError: A line has an arrow without an item, an item twice, or is no ballot.
     """
+    return parse(path, _ballots(path))
+
+
+def parse(path: Path, lines: list[tuple[int, str]]) -> Orders:
+    """Read ballots that are given with the numbers of their lines, as `read` does."""
     items: dict[str, int] = {}
     groups, counts = [], []
-    for number, line in _ballots(path):
+    for number, line in lines:
         counted = _COUNT.fullmatch(line)
         text = counted[2] if counted else line
         if ">" not in text and "=" not in text:
@@ -53,3 +59,30 @@ def _ballots(path: Path) -> list[tuple[int, str]]:
     """Return the number and text of all lines that are neither empty nor comments."""
     lines = enumerate((line.strip() for line in read_lines(path)), 1)
     return [(k, line) for k, line in lines if line and not line.startswith("#")]
+
+
+def entries(path: Path, line: int, cells: Sequence[str]) -> list[list[str]]:
+    """The groups of names in the cells of an order; braces hold tied ones, as in ``A,{B,C}``."""
+    found: list[list[str]] = []
+    names = [cell.strip() for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    is_open = False
+    for k, cell in enumerate(names):
+        # A quoted cell may hold a whole group.
+        for part in cell.split(",") if cell[:1] == "{" or is_open else [cell]:
+            name = part.strip().removeprefix("{").removesuffix("}").strip()
+            if not name:
+                then = next(other for other in names[k:] if other) if any(names[k:]) else ""
+                raise ValueError(
+                    f"{at(path, line)}: expected empty cells at the end only, got one before "
+                    f"{then!r:.60}."
+                )
+            if is_open:
+                found[-1].append(name)
+            else:
+                found.append([name])
+            is_open = (is_open or part.strip().startswith("{")) and not part.strip().endswith("}")
+    if is_open:
+        raise ValueError(f"{at(path, line)}: expected a brace at the end of a tie, got none.")
+    return found

@@ -248,3 +248,20 @@ def _is_integer(entry: Any) -> bool:
 def _is_padding(entry: Any) -> bool:
     empty = entry is None or (isinstance(entry, float) and math.isnan(entry))
     return empty or (_is_integer(entry) and entry == -1)
+
+
+def is_ranking(values: list[float], n: int) -> bool:
+    """Whether whole numbers are ranks of up to n items.
+
+    Tied items have the number of distinct better ranks and one, the number of better items and one,
+    or the number of items that are not worse. A judge may rank some of the items only.
+    """
+    if not all(1 <= value <= n for value in values):
+        return False
+    if len(set(values)) == len(values):
+        return True
+    ranks = np.array(values)
+    better = (ranks[None] < ranks[:, None]).sum(axis=1)
+    dense = np.unique(ranks, return_inverse=True)[1]
+    last = (ranks[None] <= ranks[:, None]).sum(axis=1) - 1
+    return any((ranks - 1 == expected).all() for expected in (better, dense, last))

@@ -10,20 +10,22 @@ import numpy as np
 from permvi._checks import one_of
 from permvi._csv import Numbers, Row, at, check_names, check_width, is_number, read_rows
 from permvi.models.rankings import arrows, preflib
-from permvi.models.rankings.ballots import Ballots, Group, Unranked, order_by_rank
+from permvi.models.rankings.ballots import Ballots, Group, Unranked, is_ranking, order_by_rank
 
 FORMATS = ("auto", "preflib", "arrows", "orders", "ranks", "ratings", "comparisons")
 
 # Names of columns, in lower case.
 _JUDGES = (
     "", "judge", "voter", "ranking", "ballot", "user", "rater", "assessor", "reviewer",
-    "respondent", "id", "voter_id", "user_id", "judge_id",
+    "respondent", "participant", "subject", "ranker", "id", "voter_id", "user_id", "judge_id",
 )  # fmt: skip
 _COUNTS = ("count", "counts", "weight", "weights", "votes", "voters", "frequency", "freq", "times")
 _GAMES = ("games", "matches", "wins", "number", "n")
 _ITEMS = ("item", "alternative", "candidate", "option", "object")
 _VALUES = {"rank": "ranks", "ranking": "ranks", "position": "ranks"}
 _VALUES |= dict.fromkeys(("rating", "score", "ratings", "scores", "stars", "points"), "ratings")
+# What stands for an empty cell among numbers.
+_MISSING = ("na", "n/a", "nan", "none", "null", "-", "?")
 _TIES = ("tie", "tied", "draw")
 _FALSE = ("", "0", "no", "false", "n")
 # Names of places in an order: "1st", "rank 2", "third".
@@ -73,7 +75,12 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
         table = _Table.of(path)
         kind = table.form() if format == "auto" else format
         meaning = f" ({_MEANING[kind]})"
-        found = table.as_long(kind) if table.is_long else _READERS[kind](table)
+        if table.long:
+            meaning = meaning.replace("a column for each item", "a row for each judge and item")
+        if kind == "orders" and table.arrows is not None:
+            found = table.as_arrows(table.arrows)
+        else:
+            found = table.as_long(kind, *table.long) if table.long else _READERS[kind](table)
         found = found._replace(notes=[*table.notes, *found.notes])
     listed = [groups for groups, n in zip(found.groups, found.counts, strict=True) if groups and n]
     if len(found.items) < 2 or not listed:
@@ -129,13 +136,34 @@ class _Table:
         return [k for k in range(len(self.names)) if k not in (self.judge, self.count)]
 
     @property
-    def is_long(self) -> bool:
-        """Whether each row has a judge, an item and its rank or rating, by the names."""
-        return (
-            self.judge == 0
-            and any(name in _ITEMS for name in self.names)
-            and any(name in _VALUES for name in self.names[1:])
-        )
+    def long(self) -> tuple[int, int, int] | None:
+        """The columns of a judge, an item and its rank or rating, by their names; None if not so.
+
+        "ranking" may be the name of the first or of the last.
+        """
+        judge = next((k for k, name in enumerate(self.names) if name and name in _JUDGES), None)
+        item = next((k for k, name in enumerate(self.names) if name in _ITEMS), None)
+        values = [k for k, name in enumerate(self.names) if name in _VALUES and k != judge]
+        if judge is None or item is None or not values:
+            return None
+        return judge, item, values[0]
+
+    @property
+    def arrows(self) -> int | None:
+        """The column whose cells are whole rankings with arrows, if there is one."""
+        for k in range(len(self.names)):
+            if all(k < len(row.cells) and ">" in row.cells[k] for row in self.rows):
+                return k
+        return None
+
+    def as_arrows(self, column: int) -> _Found:
+        """Read rankings such as ``A > B = C`` in one column."""
+        lines = [(row.line, row.cells[column].strip()) for row in self.rows]
+        found = arrows.parse(self.path, lines)
+        counts = [own * self.counted(row) for own, row in zip(found.counts, self.rows, strict=True)]
+        others = set(range(len(self.names))) - {column, self.judge, self.count}
+        notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(others)]
+        return _Found(found.items, found.groups, counts, notes)
 
     def _first_is_text(self) -> bool:
         """Whether the first column alone has no numbers: then it names the judges."""
@@ -156,13 +184,13 @@ class _Table:
         """
         if {"winner", "loser"} <= set(self.names):
             return "comparisons"
-        if self.is_long:
-            kinds = [_VALUES[name] for name in self.names[1:] if name in _VALUES]
-            return "ranks" if kinds[0] == "ranks" else "ratings"
+        if self.long:
+            return "ranks" if _VALUES[self.names[self.long[2]]] == "ranks" else "ratings"
         columns = self.columns
         cells = [[row.cells[k].strip() for k in columns if k < len(row.cells)] for row in self.rows]
-        filled = [[cell for cell in row if cell] for row in cells]
-        if not all(is_number(cell) for row in filled for cell in row):
+        filled = [[cell for cell in row if cell and not _is_missing(cell)] for row in cells]
+        if self.arrows is not None or not all(is_number(cell) for row in filled for cell in row):
+            self._check_items()
             return "orders"
         values = [[float(cell.replace(",", ".")) for cell in row] for row in filled]
         whole = all(value == int(value) for row in values for value in row if np.isfinite(value))
@@ -170,14 +198,51 @@ class _Table:
         repeats = any(len(set(row)) < len(row) for row in values)
         if whole and named_places and not repeats:
             return "orders"
-        if whole and all(1 <= value <= len(columns) for row in values for value in row):
+        if whole and all(is_ranking(row, len(columns)) for row in values):
             return "ranks"
-        if repeats or not whole:
+        # With a single 1 in every row, these may be ranks with gaps.
+        if not whole or (repeats and not all(row.count(1.0) == 1 for row in values if row)):
             return "ratings"
         raise ValueError(
             f"{self.path}: expected to tell orders, ranks and ratings apart, got whole numbers "
-            f"other than 1 to {len(columns)} under names that are no places; give the format."
+            f"other than ranks from 1 to {len(columns)} under names that are no places; give the "
+            "format."
         )
+
+    def _check_items(self) -> None:
+        """Refuse tables whose cells are texts and numbers, since they hardly list items.
+
+        Raises:
+            ValueError: A column of names is next to one of numbers, or there are a few texts in a
+                table of numbers.
+        """
+        columns = [k for k in self.columns if k != self.arrows]
+        kinds: dict[int, list[bool]] = {k: [] for k in columns}
+        texts = []
+        for row in self.rows:
+            for k in columns:
+                cell = row.cells[k].strip() if k < len(row.cells) else ""
+                if cell and not _is_missing(cell):
+                    kinds[k].append(is_number(cell))
+                    texts += [] if kinds[k][-1] else [(row, k)]
+        name = {k: f"{self.header.cells[k].strip()!r:.40}" for k in columns}
+        numbers = [k for k in columns if kinds[k] and all(kinds[k])]
+        words = [k for k in columns if kinds[k] and not any(kinds[k])]
+        if numbers and words and self.arrows is None:
+            raise ValueError(
+                f"{self.path}: expected items, ranks or ratings in all columns, got names in "
+                f"column {name[words[0]]} and numbers in column {name[numbers[0]]}; name the "
+                "columns judge, item and rank or rating, or winner and loser, or give the format."
+            )
+        total = sum(map(len, kinds.values()))
+        places = all(_PLACE.fullmatch(self.names[k]) for k in columns)
+        if not places and 0 < len(texts) < 0.5 * total:
+            row, k = texts[0]
+            raise ValueError(
+                f"{at(self.path, row.line)}, column {k + 1} ({name[k]}): expected a number as in "
+                f"most cells, got {row.cells[k].strip()!r:.40}; if the cells are items, give the "
+                "format orders."
+            )
 
     def counted(self, row: Row) -> float:
         """The number of times that a row counts."""
@@ -190,10 +255,8 @@ class _Table:
             value = float(numbers.of(row._replace(cells=row.cells[: k + 1]))[0])
         return _checked_count(self.path, row.line, value)
 
-    def as_long(self, kind: str) -> _Found:
-        """Read rows of a judge, an item and its rank or rating."""
-        item = next(k for k, name in enumerate(self.names) if name in _ITEMS)
-        value = next(k for k, name in enumerate(self.names) if k and name in _VALUES)
+    def as_long(self, kind: str, judge: int, item: int, value: int) -> _Found:
+        """Read rows of a judge, an item and its rank or rating, in these columns."""
         items: dict[str, int] = {}
         judges: dict[str, dict[int, float]] = {}
         numbers = Numbers(self.path, self.separator, self.header.cells, skip=value)
@@ -201,7 +264,7 @@ class _Table:
             check_width(self.path, row, len(self.names))
             (found,) = numbers.of(row._replace(cells=row.cells[: value + 1]))
             name, place = row.cells[item].strip(), at(self.path, row.line)
-            given = judges.setdefault(row.cells[0].strip(), {})
+            given = judges.setdefault(row.cells[judge].strip(), {})
             number = items.setdefault(name, len(items))
             if not name or np.isnan(found):
                 raise ValueError(f"{place}: expected an item and a number, got an empty cell.")
@@ -211,7 +274,7 @@ class _Table:
         rows = [
             np.array([given.get(k, np.nan) for k in range(len(items))]) for given in judges.values()
         ]
-        ignored = set(range(1, len(self.names))) - {item, value}
+        ignored = set(range(len(self.names))) - {judge, item, value}
         notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(ignored)]
         return _Found(list(items), [order_by_rank(row) for row in rows], [1.0] * len(rows), notes)
 
@@ -259,7 +322,9 @@ def _orders(table: _Table) -> _Found:
     for row in table.rows:
         if len(row.cells) > len(table.names):
             check_width(path, row, len(table.names))
-        entries = _entries(path, row, [row.cells[k] for k in columns if k < len(row.cells)])
+        entries = arrows.entries(
+            path, row.line, [row.cells[k] for k in columns if k < len(row.cells)]
+        )
         listed: list[str] = [name for group in entries for name in group]
         for k, name in enumerate(listed):
             if name in listed[:k]:
@@ -279,33 +344,6 @@ def _orders(table: _Table) -> _Found:
     return _Found(list(items), groups, counts, notes)
 
 
-def _entries(path: Path, row: Row, cells: Sequence[str]) -> list[list[str]]:
-    """The groups of names in the cells of an order; braces hold tied ones, as in ``A,{B,C}``."""
-    entries: list[list[str]] = []
-    names = [cell.strip() for cell in cells]
-    while names and not names[-1]:
-        names.pop()
-    is_open = False
-    for k, cell in enumerate(names):
-        # A quoted cell may hold a whole group.
-        for part in cell.split(",") if cell[:1] == "{" or is_open else [cell]:
-            name = part.strip().removeprefix("{").removesuffix("}").strip()
-            if not name:
-                then = next(other for other in names[k:] if other) if any(names[k:]) else ""
-                raise ValueError(
-                    f"{at(path, row.line)}: expected empty cells at the end only, got one before "
-                    f"{then!r:.60}."
-                )
-            if is_open:
-                entries[-1].append(name)
-            else:
-                entries.append([name])
-            is_open = (is_open or part.strip().startswith("{")) and not part.strip().endswith("}")
-    if is_open:
-        raise ValueError(f"{at(path, row.line)}: expected a brace at the end of a tie, got none.")
-    return entries
-
-
 def _valued(table: _Table, sign: float) -> _Found:
     path, header = table.path, table.header
     columns, width = table.columns, len(table.names)
@@ -318,12 +356,21 @@ def _valued(table: _Table, sign: float) -> _Found:
     first = min(columns)
     numbers = Numbers(path, table.separator, header.cells, skip=first)
     groups, counts = [], []
+    notes: list[str] = []
     for row in table.rows:
         check_width(path, row, width)
+        missing = [cell.strip() for cell in row.cells[first:] if _is_missing(cell)]
+        if missing:
+            row = row._replace(cells=["" if _is_missing(cell) else cell for cell in row.cells])
+            notes = notes or [f"cells such as {missing[0]!r} are taken for empty ones"]
         values = numbers.of(row)[[k - first for k in columns]]
         groups.append(order_by_rank(sign * values))
         counts.append(table.counted(row))
-    return _Found(items, groups, counts)
+    return _Found(items, groups, counts, notes)
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.strip().lower() in _MISSING
 
 
 def _checked_count(path: Path, line: int, count: float) -> float:
