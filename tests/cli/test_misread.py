@@ -185,7 +185,9 @@ def test_files_of_preflib_by_any_name(run, write, content):
 
 
 def test_ratings_that_could_be_ranks(run, write):
-    path = write("r.csv", "judge,A,B,C,D,E\nx,5,3,1,1,2\ny,4,4,2,1,1\nz,5,3,2,1,2\n")
+    stars = write("stars.csv", "judge,A,B,C,D,E\nx,5,3,1,1,2\ny,4,4,2,1,1\nz,5,3,2,1,2\n")
+    assert "read as ratings (a column for each item, larger is better)" in run("rank", stars).stderr
+    path = write("r.csv", "judge,A,B,C,D\nx,1,2,2,4\ny,1,2,2,3\nz,1,4,4,4\n")
     assert "use --format ratings if larger is better" in run("rank", path).stderr
     assert "--format ratings" not in run("rank", path, "--format", "ranks").stderr
     assert run("rank", path, "--quiet").output == ""

@@ -277,6 +277,6 @@ def _from_features(
             f"--unmatched: distances are in units of {float(model.scale_prior[0]):.3g}, a quarter "
             "of the spread of the labels, since the scale is inferred."
         )
-    elif unpaired.unmatched is not None:
+    elif unpaired.unmatched is not None and settings["noise"] == "gaussian":
         notes += input_notes.of_distance(float(unpaired.unmatched), len(tables[0].cols))
     return _Problem(model, {"input": str(items), "labels": str(labels), **settings}, notes)
