@@ -374,3 +374,15 @@ def test_constants_beyond_float32_do_not_overflow_in_traces():
         found = pv.fit(pv.models.LinearMatching(scores), "rounding", num_steps=4, num_draws=10)
     assert np.isfinite(found.diagnostics.elbo_trace).all()
     np.testing.assert_allclose(found.diagnostics.elbo_trace, 2e300)
+
+
+@pytest.mark.float32
+def test_known_pairs_are_certain_to_the_last_bit():
+    """Weights of draws need not add up to one exactly."""
+    scores = np.array(
+        [[252, 34, 0, 0], [0, 0, 0, 250], [0, 136, 0, 69], [0, 252, 252, 12]], np.uint8
+    )
+    alone = np.array([-np.inf, -np.inf, -0.7390006, -1.13432824])
+    model = pv.models.LinearMatching(scores, known=[-1, 0, 3, -1], row_unmatched=alone)
+    found = pv.fit(model, "stick_breaking_discrete", num_steps=100)
+    assert found.marginals[1, 0] == found.marginals[2, 3] == 1.0

@@ -150,6 +150,11 @@ def _finish(
     problem: Problem, start: _Start, trained: Trained, rng_key: jax.Array
 ) -> DiscreteResult:
     seen, recipe = start.seen, start.recipe
+    if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(trained.family)):
+        raise ValueError(
+            "log_density must differ by less between matchings in float32, got a family that is no "
+            "number after training; enable JAX's float64."
+        )
     if len(trained.choices):
         seen.add(np.asarray(trained.choices), np.asarray(trained.log_densities, np.float64))
     key_search, key_draw = split_key(rng_key, 2)
