@@ -20,7 +20,7 @@ from permvi.models import CallableModel, LinearMatching, Model, fingerprint
 from permvi.models.callables import Input
 from permvi.models.labels import is_frame
 from permvi.posterior import Diagnostics, Latent, Posterior, diagnose
-from permvi.posterior.marginals import is_large
+from permvi.posterior.marginals import is_large, with_known
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared, prepare
 from permvi.problem.unmatched import LogWeights, tables_by_site
@@ -32,8 +32,6 @@ _PACK = 16
 # The share of a process's memory maps beyond which compiled programmes are dropped; one fit takes
 # up to some thousand of 65,530.
 _MOST_MAPS = 0.6
-# What rounding may take from the probability of a known pair.
-_ROUNDING = 1e-9
 
 
 class FitWarning(UserWarning):
@@ -334,7 +332,7 @@ def _complete(
     diagnostics = _doubted(diagnostics, prepared.model, posterior)
     return dataclasses.replace(
         posterior,
-        marginals=_exactly_known(posterior.marginals, prepared.model),
+        marginals=with_known(posterior.marginals, getattr(prepared.model, "known", None)),
         log_evidence=evidence,
         diagnostics=diagnostics,
         latents={**posterior.latents, **_integrated(posterior, prepared, context.seed)},
@@ -345,19 +343,6 @@ def _complete(
         fingerprint=fingerprint(prepared.model),
         seconds=seconds,
     )
-
-
-def _exactly_known(marginals: Any, model: Any) -> Any:
-    """Return marginals with ones for known pairs, where weights of draws leave 1 - 1e-16."""
-    known = getattr(model, "known", None)
-    if not (isinstance(marginals, np.ndarray) and isinstance(known, np.ndarray)):
-        return marginals
-    # Several sites may share what is known.
-    known, exact = np.broadcast_to(known, marginals.shape[:-1]), marginals.copy()
-    places = np.nonzero(known >= 0)
-    pairs = (*places, known[places])
-    exact[pairs] = np.where(exact[pairs] > 1.0 - _ROUNDING, 1.0, exact[pairs])
-    return exact
 
 
 def _doubted(found: Diagnostics, model: Any, posterior: Posterior) -> Diagnostics:

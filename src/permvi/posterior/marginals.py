@@ -29,6 +29,20 @@ def is_large(shape: tuple[int, int]) -> bool:
     return shape[0] * shape[1] > MAX_CELLS
 
 
+def with_known(marginals: Any, known: Any) -> Any:
+    """Return marginals (..., n, m) with ones for known pairs, where draws leave 1 - 1e-16.
+
+    ``known`` is (..., n), -1 for unknown, or None. Several sites may share it.
+    """
+    if not (isinstance(marginals, np.ndarray) and isinstance(known, np.ndarray)):
+        return marginals
+    known, exact = np.broadcast_to(known, marginals.shape[:-1]), marginals.copy()
+    places = np.nonzero(known >= 0)
+    pairs = (*places, known[places])
+    exact[pairs] = np.where(exact[pairs] > 1.0 - TOLERANCE, 1.0, exact[pairs])
+    return exact
+
+
 class Marginals(NamedTuple):
     """Marginals (..., n, m) with the probabilities of unmatched rows and columns.
 
