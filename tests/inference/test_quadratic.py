@@ -480,3 +480,16 @@ def test_one_item_is_left_to_exact(rng):
     np.testing.assert_array_equal(found.marginals, np.eye(3)[[1, 2, 0]])
     assert found.log_evidence == pytest.approx(scores[[0, 1, 2], [1, 2, 0]].sum())
     assert found.diagnostics.verdict == "trust"
+
+
+def test_scores_of_any_size_have_an_evidence():
+    scores = (
+        np.array([[-1.3, 0.6, 0.7], [0.5, -1.0, 2.5], [-0.3, -0.7, 0.9], [2.1, 0.9, 0.1]]) * 1e300
+    )
+    alone = np.array([-6.4, 7.5, -8.9, -np.inf])
+    model = pv.models.LinearMatching(scores, row_unmatched=alone)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        found = pv.fit(model, "quadratic", seed=8)
+    assert np.isfinite(found.log_evidence)
+    np.testing.assert_array_equal(found.mode, pv.fit(model, "exact").mode)

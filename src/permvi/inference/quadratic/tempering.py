@@ -261,7 +261,8 @@ def log_evidence(
             return float(expit(x - c).mean() - expit(c - y).mean())
 
         low, high = min(x.min(), y.min()) - 1.0, max(x.max(), y.max()) + 1.0
-        c = float(brentq(balance, low, high, xtol=1e-10))
+        # Halving an interval of 1e300 to a nat takes a thousand steps.
+        c = float(brentq(balance, low, high, xtol=1e-10, maxiter=2000))
         p, q = expit(x - c), expit(c - y)
         slope = float((p * (1 - p)).mean() + (q * (1 - q)).mean())
         errors += batches(p - q) / max(slope, 1e-12)
