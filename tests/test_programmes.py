@@ -234,3 +234,25 @@ def test_the_next_process_has_the_same_answer_and_traces_next_to_nothing(tmp_pat
     first, second = fit(), fit()
     assert first[:2] == second[:2]
     assert second[2] < first[2] / 4
+
+
+LOAD = """
+import sys
+from pathlib import Path
+import numpy as np
+from permvi import _programmes
+
+table = np.float32([[2.0, 1.0], [1.0, 2.0]])
+print(_programmes._load(Path(sys.argv[1]), 1)([table]).tolist())
+"""
+
+
+def test_a_process_that_has_not_traced_linear_algebra_can_run_it(folder):
+    """The functions of LAPACK were null pointers there, and the process ended."""
+    lowered = jax.jit(lambda x: [jnp.linalg.eigvalsh(x)]).lower(np.eye(2, dtype=np.float32))
+    path = folder / "eigenvalues-programme"
+    _programmes._keep(path, lowered.compile(), lowered.as_text(), jax.tree.structure(0))
+    env = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    command = [sys.executable, "-c", LOAD, str(path)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    np.testing.assert_allclose(json.loads(done.stdout), [1.0, 3.0], rtol=1e-6)

@@ -54,6 +54,8 @@ _STANDARD = (
 # Settings of JAX that say where programmes are kept, not what they are.
 _OF_CACHES = ("jax_compilation_cache", "jax_enable_compilation_cache", "jax_persistent_cache")
 _ENDING = _cache.PROGRAMME
+# Programmes call LAPACK by names that begin like this.
+_LAPACK = "@lapack_"
 
 
 def jit(function: Callable[..., Any], **settings: Any) -> Any:
@@ -325,7 +327,7 @@ def _keep(path: Path, compiled: Any, text: str, structure: Any) -> None:
             return
     except (_UnknownError, ValueError, NotImplementedError):
         return
-    content = pickle.dumps((code, result, _solvers(text)))
+    content = pickle.dumps((code, result, _solvers(text), _LAPACK in text))
     try:
         write_bytes(path, hashlib.sha256(content).digest() + content)
     except OSError:
@@ -344,9 +346,11 @@ def _load(path: Path, num_arguments: int) -> _Programme | None:
         return None
     from jax.experimental import serialize_executable
 
-    code, result, solvers = pickle.loads(content)
+    code, result, solvers, calls_lapack = pickle.loads(content)
     for solver in solvers:
         _make_ready(*solver)
+    if calls_lapack:
+        _find_lapack()
     structure: Any = jax.tree.structure(pickle.loads(result))
     arguments = jax.tree.structure(((0,) * num_arguments, {}))
     parts = jax.tree.structure([0] * structure.num_leaves)
@@ -372,6 +376,16 @@ def _make_ready(solver: str, aim: str, dtype: str) -> None:
     if solver == "compiled":
         host.compile_for(np.dtype(dtype))
     foreign.target(maximize=aim == "max", solver=solver)
+
+
+@functools.cache
+def _find_lapack() -> None:
+    """Let JAX look up the functions of LAPACK, as tracing the programme would have done.
+
+    JAX does that when it first lowers a call of one. Until then they are null pointers, and a
+    programme from disk that calls one ends the process (https://github.com/jax-ml/jax/issues/28908).
+    """
+    jax.jit(jnp.linalg.eigh).lower(jnp.ones((1, 1)))
 
 
 @functools.cache
