@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import jax
 import numpy as np
 import pytest
 
 import permvi as pv
-from permvi.inference.interruptible import listening
+from permvi.inference.interruptible import listening, summing_up
 
 PROGRAM = """
 import numpy as np, permvi as pv
@@ -70,6 +71,42 @@ def test_an_interrupt_that_is_not_heard_is_raised():
         listening(wait)
     assert not over.is_set()
     lock.release()
+
+
+def test_an_interrupt_that_gets_lost_is_raised():
+    """As in a callback of the garbage collector, whose errors Python only prints."""
+    lost, over = threading.Event(), threading.Event()
+
+    def lose():
+        try:
+            while True:
+                pass
+        except KeyboardInterrupt:
+            lost.set()
+        over.wait()
+
+    press_ctrl_c()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        listening(lose)
+    assert lost.is_set()
+    # Not the half minute that a result would be waited for.
+    assert time.monotonic() - began < 15
+    over.set()
+
+
+def test_a_result_that_takes_long_is_waited_for():
+    def count():
+        try:
+            while True:
+                pass
+        except KeyboardInterrupt:
+            summing_up()
+            time.sleep(2.5)
+            return 3
+
+    press_ctrl_c()
+    assert listening(count) == 3
 
 
 def test_what_hears_an_interrupt_may_sum_up():

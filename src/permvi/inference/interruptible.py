@@ -24,6 +24,9 @@ _LOOK = 0.2
 _PATIENCE = 1.5
 _TO_SUM_UP = 30.0
 
+# Set by what computes in `listening` once it has caught an interrupt and will return what it knows.
+_sums_up: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("_sums_up")
+
 _Result = TypeVar("_Result")
 
 
@@ -112,6 +115,7 @@ def interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) ->
         if not isinstance(error, KeyboardInterrupt):
             raise
         # Large problems take seconds to sum up, and nobody should press Ctrl-C again meanwhile.
+        summing_up()
         with contextlib.suppress(KeyboardInterrupt):
             context.progress("interrupted, summing up", 0, 1)
         if not work.sums_up(lambda: stop.heard):
@@ -122,24 +126,16 @@ def interruptible(solve: Callable[[], _Result], stop: Stop, context: Context) ->
 def listening(run: Callable[[], _Result]) -> _Result:
     """Run compiled code in a thread, so that the main thread hears Ctrl-C at once.
 
-    The interrupt is handed on, and a method that can sums up what it knows by then. If it does not
-    hear it, because XLA compiles or a long chunk of steps runs, KeyboardInterrupt is raised here
-    and the thread ends as soon as it hears it. Outside the main thread this calls ``run``: signals
-    do not get there.
+    The interrupt is handed on, and a method that can sums up what it knows by then (`summing_up`).
+    If none says so, because XLA compiles, a long chunk of steps runs or the interrupt got lost in a
+    callback of the garbage collector, KeyboardInterrupt is raised here and the thread ends as soon
+    as it hears it. Outside the main thread this calls ``run``: signals do not get there.
     """
     if threading.current_thread() is not threading.main_thread():
         return run()
 
-    heard = threading.Event()
-
-    class Interrupted(KeyboardInterrupt):
-        """Ctrl-C, handed on; Python makes one when the thread hears it."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            heard.set()
-
-    settings, context = _settings_of_jax(), contextvars.copy_context()
+    settings, context, caught = _settings_of_jax(), contextvars.copy_context(), threading.Event()
+    context.run(_sums_up.set, caught)
 
     def with_settings() -> _Result:
         with contextlib.ExitStack() as stack:
@@ -153,12 +149,18 @@ def listening(run: Callable[[], _Result]) -> _Result:
             pass
     except KeyboardInterrupt:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(work.thread.ident or 0), ctypes.py_object(Interrupted)
+            ctypes.c_ulong(work.thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
         )
-        if not work.sums_up(heard.is_set):
+        if not work.sums_up(caught.is_set):
             _leave_behind(work.thread)
             raise
     return work.result()
+
+
+def summing_up() -> None:
+    """Say that an interrupt was caught and that a result follows, which is worth waiting for."""
+    with contextlib.suppress(LookupError):
+        _sums_up.get().set()
 
 
 def _leave_behind(thread: threading.Thread) -> None:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from permvi.inference.interruptible import summing_up
 from permvi.inference.method import StepProgress
 
 # (state, first step, last step + 1) -> the state after these steps and a tuple of outputs, the
@@ -102,6 +103,7 @@ def optimise(
     except KeyboardInterrupt:
         if not (outputs and interruptible):
             raise
+        summing_up()
         interrupted = True
     return Optimised(state, outputs, interrupted)
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from permvi._programmes import light_jit
+from permvi.inference.interruptible import summing_up
 from permvi.inference.mcmc.loop import Config, DeviceRun, HostRun, Records
 from permvi.inference.mcmc.moves import MatchingSpace, only_rows_swap, swaps_need_cycles
 from permvi.inference.mcmc.options import MCMCOptions, Plan, Proposal
@@ -154,6 +155,7 @@ def _in_chunks(
     except KeyboardInterrupt:
         if not plan.is_enough(len(parts) * length):
             raise
+        summing_up()
         interrupted = True
     joined = Records(*(np.concatenate(each, axis=1) for each in zip(*parts, strict=True)))
     return joined, interrupted
