@@ -64,7 +64,7 @@ def store(problem: Problem, found: Truth, cache: Path | None = None) -> None:
     evidence = np.nan if found.log_evidence is None else found.log_evidence
     file = io.BytesIO()
     np.savez_compressed(file, **{**found._asdict(), "log_evidence": evidence})
-    write_bytes(path, file.getbuffer())
+    write_bytes(path, file.getvalue())
 
 
 def _place(problem: Problem, cache: Path | None) -> Path:

@@ -200,7 +200,7 @@ def run(out: Path, most_seconds: float, groups: dict[str, tuple[Task, ...]], com
         if kept:
             file = io.BytesIO()
             np.savez_compressed(file, **kept)
-            (out / f"{name}.npz").write_bytes(file.getbuffer())
+            (out / f"{name}.npz").write_bytes(file.getvalue())
 
 
 def keep(files: Sequence[Path]) -> Iterator[str]:

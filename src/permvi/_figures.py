@@ -75,5 +75,5 @@ def save(
         drawn = io.BytesIO()
         with styled():
             figure.savefig(drawn, format=form, dpi=dpi, metadata=_UNDATED[form])
-        paths.append(write_bytes(folder / f"{name}.{form}", drawn.getbuffer()))
+        paths.append(write_bytes(folder / f"{name}.{form}", drawn.getvalue()))
     return paths

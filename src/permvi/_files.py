@@ -20,7 +20,9 @@ def write_bytes(path: Path, content: bytes | memoryview) -> Path:
     """Write a file under a temporary name, sync it and rename it to ``path``.
 
     At any moment ``path`` is the old file or the new one, also if the disk is full or the process
-    is killed. After an error the temporary file is removed; only a kill leaves it behind.
+    is killed. After an error the temporary file is removed; only a kill leaves it behind. The
+    content may be no view of a ``BytesIO``: an error would hold both, and Python up to 3.12.1
+    crashes when it collects them.
 
     Raises:
         ValueError: ``path`` is a folder.

@@ -157,7 +157,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = io.BytesIO()
     np.savez(file, **arrays)
-    write_bytes(path, file.getbuffer())
+    write_bytes(path, file.getvalue())
 
 
 def load_checkpoint(path: Path, untrained: State) -> Checkpoint | None:

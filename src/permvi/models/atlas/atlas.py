@@ -290,7 +290,7 @@ class Atlas:
             settings=np.array(list(self.settings.values()), dtype=np.float64),
             **arrays,
         )
-        return write_bytes(Path(path), content.getbuffer())
+        return write_bytes(Path(path), content.getvalue())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Atlas:
