@@ -26,6 +26,8 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # How spreadsheets recognise a formula, after white space; the last four are full-width.
 _FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
+# How other programs write that a number is missing.
+_MISSING = frozenset({"na", "n/a", "nan", "null", "none", "nil", "missing", "?", "-", "."})
 NO_WORDS: Mapping[str, float] = {}
 
 
@@ -234,6 +236,15 @@ def csv_text(header: Sequence[Any], rows: Iterable[Sequence[Any]], separator: st
     return file.getvalue()
 
 
+def _hint(text: str) -> str:
+    """Say how to write what a text that is no number seems to mean; empty without a guess."""
+    if text.lower() in _MISSING:
+        return " (leave a cell without a number empty)"
+    if text.endswith("%") and is_number(text[:-1]):
+        return " (write 0.9 for 90%)"
+    return ""
+
+
 class Numbers:
     """Parses the numbers of a file row by row, with one decimal mark in the whole file.
 
@@ -304,7 +315,8 @@ class Numbers:
             value = math.nan
         if math.isnan(value):
             place = at(self._path, row.line, k + 1, self._header[k].strip())
-            raise ValueError(f"{place}: expected a number, got {row.cells[k]!r:.60}.")
+            hint = _hint(text)
+            raise ValueError(f"{place}: expected a number, got {row.cells[k]!r:.60}{hint}.")
         return value
 
     def _note(self, mark: str, row: Row) -> None:

@@ -154,6 +154,16 @@ def test_whether_records_of_a_list_may_stay_unmatched_is_said(run, write):
     assert "assumed: records may stay unmatched" in run("match", "--pairs", path).stdout
 
 
+@pytest.mark.parametrize(
+    ("row", "is_list"), [("r1,Anna,2", True), ("r1,1x,2", False), ("r1,Anna,Bea", False)]
+)
+def test_a_list_of_pairs_that_is_read_as_a_table(run, write, row, is_list):
+    result = run("match", write("t.csv", f"item,label,score\n{row}\nr2,Bea,1\n"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "line 2, column 2 ('label'): expected a number" in result.stderr
+    assert ("use --pairs" in result.stderr) == is_list
+
+
 def test_a_table_without_an_index_whose_numbers_repeat_is_refused(run, write):
     result = run("match", write("t.csv", "A,B,C\n0.5,2,0\n0.5,0,1\n"))
     assert result.exit_code == 2

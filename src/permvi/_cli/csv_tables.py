@@ -17,6 +17,7 @@ from permvi._csv import (
     check_header,
     check_names,
     check_width,
+    is_number,
     read_rows,
 )
 
@@ -78,13 +79,15 @@ class Table:
         return [place[name] for name in wanted]
 
 
-def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
+def read_table(
+    path: Path, words: Mapping[str, float] = NO_WORDS, *, of_pairs: bool = False
+) -> Table:
     """Read a table with names in its header and first column.
 
     Decimal commas are read if commas do not separate the cells. Infinities are numbers and empty
     cells are NaN in the result; the text "nan" is refused because its meaning is not clear. The
     first cell of the header may hold anything or be left out. ``words`` gives the numbers of words
-    such as "true", in lower case.
+    such as "true", in lower case. A table ``of_pairs`` may turn out to be a list of them.
 
     Raises:
         ValueError: There is no header, a name is repeated or missing, a row has too many or too few
@@ -104,6 +107,11 @@ def read_table(path: Path, words: Mapping[str, float] = NO_WORDS) -> Table:
         raise ValueError(
             f"{at(path, header.line)}: expected a header with a name for each column, separated by "
             f"commas, semicolons or tabs, got {header.cells[0]!r:.60} only."
+        )
+    if of_pairs and _is_pair(first):
+        raise ValueError(
+            f"{at(path, first.line, 2, cols[0])}: expected a number, got {first.cells[1]!r:.60}; "
+            "use --pairs if this is a list with columns item,label,number."
         )
     numbers = Numbers(path, separator, header.cells, words)
     names: list[tuple[int, int, str]] = []
@@ -302,3 +310,9 @@ def _record(
 
 def _no_rows(path: Path) -> ValueError:
     return ValueError(f"{path}: expected a header and rows, got one line only.")
+
+
+def _is_pair(row: Row) -> bool:
+    """Return whether a row seems to hold an item, a label and their number."""
+    cells = [cell.strip() for cell in row.cells]
+    return len(cells) == 3 and cells[1][:1].isalpha() and is_number(cells[2])

@@ -239,7 +239,7 @@ def _from_pairs(
         table = read_list(path)
         model = match_lists.model_of_list(table, files, unpaired, **numbers)
     else:
-        table = read_table(path)
+        table = read_table(path, of_pairs=True)
         model = match_inputs.model_of_pairs(table, files, unpaired, **numbers)
     match_inputs.check_conflicts(path, model, unpaired)
     notes = input_notes.of_table(table, given["kind"], given["temperature"], model.shape, unpaired)
