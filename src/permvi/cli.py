@@ -47,6 +47,10 @@ class _InterruptedError(Exception):
 class _OneLineErrors(TyperGroup):
     """Prints errors in the input as one line on standard error and exits with status 2."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, as the help of `commands.Command` shows them."""
+        return commands.without_types_of_flags(super().get_params(ctx))
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line, and exit unless Typer's ``standalone_mode`` is off."""
         if not kwargs.get("standalone_mode", True) or os.environ.get("PERMVI_TRACEBACK"):

@@ -392,6 +392,12 @@ def test_help_has_examples_and_no_types_of_flags(run, command):
             assert option in shown
 
 
+def test_help_of_permvi_has_no_types_of_flags(run):
+    shown = run("--help").stdout
+    assert "--version" in shown
+    assert "<bool>" not in shown
+
+
 def test_methods_fit_into_a_terminal(run):
     lines = run("methods").stdout.splitlines()
     assert max(map(len, lines)) <= 80

@@ -77,16 +77,20 @@ def epilog(command: str) -> str:
     return "\n\n".join(["Examples:", *lines])
 
 
+def without_types_of_flags(params: list[Any]) -> list[Any]:
+    """Let the help of flags show no type, since a flag takes no value."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 class Command(TyperCommand):
     """A command whose help shows no types for flags, and whose ``--json`` may name a file."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters; a flag takes no value, so its help shows none."""
-        found = super().get_params(ctx)
-        for param in found:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-        return found
+        return without_types_of_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; ``--json=FILE`` and ``--json FILE.json`` name a file."""
