@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +64,17 @@ def test_programmes_are_never_made_of_what_jax_has_read_from_its_own_cache(folde
             np.testing.assert_array_equal(
                 jax.random.key_data(found), jax.random.key_data(jax.random.split(key, 3))
             )
+
+
+def test_threads_that_ask_at_once_share_a_programme(folder, monkeypatch):
+    keys, seen = [jax.random.key(seed) for seed in range(4)], []
+    find = method.split_key._find
+    monkeypatch.setattr(method.split_key, "_find", lambda *given: seen.append(1) or find(*given))
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda key: method.split_key(key, 3), keys))
+    assert len(seen) == 1
+    for key, three in zip(keys, found, strict=True):
+        assert (jnp.stack(three) == jax.random.split(key, 3)).all()
 
 
 def test_keys_and_static_arguments(folder, monkeypatch):
@@ -249,10 +261,17 @@ print(_programmes._load(Path(sys.argv[1]), 1)([table]).tolist())
 
 def test_a_process_that_has_not_traced_linear_algebra_can_run_it(folder):
     """The functions of LAPACK were null pointers there, and the process ended."""
-    lowered = jax.jit(lambda x: [jnp.linalg.eigvalsh(x)]).lower(np.eye(2, dtype=np.float32))
+
+    def eigenvalues(x):
+        return [jnp.linalg.eigvalsh(x)]
+
+    # A new name, so that JAX does not read it from its own cache, which loses functions.
+    eigenvalues.__name__ += os.urandom(8).hex()
+    lowered = jax.jit(eigenvalues).lower(np.eye(2, dtype=np.float32))
     path = folder / "eigenvalues-programme"
     _programmes._keep(path, lowered.compile(), lowered.as_text(), jax.tree.structure(0))
     env = {name: value for name, value in os.environ.items() if "CACHE" not in name}
     command = [sys.executable, "-c", LOAD, str(path)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(json.loads(done.stdout), [1.0, 3.0], rtol=1e-6)
