@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from permvi import transforms
-from permvi.transforms import _cells
+from permvi.transforms import _cells, _diagonals, _forward, _wavefront
 from tests import oracles
 
 # Large enough to be swept in segments; they have no idle rows and the most of them.
@@ -42,6 +42,30 @@ def test_values_are_the_same_with_derivatives(n, sd, rng):
     # The compiler may contract products and sums differently; a rounding in each of N cells.
     np.testing.assert_allclose(X, expected, rtol=0, atol=n * eps)
     np.testing.assert_allclose(log_det, expected_log_det, rtol=n * eps)
+
+
+@pytest.mark.float32
+@pytest.mark.parametrize(("n", "sd"), [(12, 1), (12, 50), (30, 5)])
+def test_idle_rows_change_no_derivative(n, sd, rng, monkeypatch):
+    psi = jnp.asarray(sd * rng.normal(size=(2, n - 1, n - 1)))
+    weights = jnp.asarray(rng.normal(size=(n, n)))
+
+    def derivative():
+        def value(psi):
+            X, log_det = transforms.stick_breaking(psi)
+            return jnp.vdot(weights, X[0] + X[1]) + log_det.sum()
+
+        return jax.jit(jax.grad(value))(psi)
+
+    with_idle_rows = derivative()
+    assert len(_diagonals.with_idle_rows(psi[0], _diagonals.LANES)) > n - 1
+    for sweep in (_wavefront, _forward):
+        monkeypatch.setattr(sweep, "with_idle_rows", lambda matrix, lanes: matrix)
+    jax.clear_caches()
+    eps = float(jnp.finfo(psi.dtype).eps)
+    size = jnp.abs(with_idle_rows).max()
+    # The compiler may contract products and sums differently; a rounding in each of N cells.
+    np.testing.assert_allclose(with_idle_rows, derivative(), rtol=0, atol=4 * n * eps * size)
 
 
 def test_extreme_values_of_a_large_matrix_are_doubly_stochastic(rng):

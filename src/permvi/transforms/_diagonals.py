@@ -1,10 +1,16 @@
 """Anti-diagonals of a square matrix as rows, and segments of a sweep over them."""
 
 import itertools
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+# Smaller matrices are swept in one segment: each takes about 0.3 s to compile.
+LARGE = 192
+# How many rows of a small matrix fill the vector registers of a CPU.
+LANES = 16
 
 
 class Segment(NamedTuple):
@@ -28,6 +34,17 @@ def segments(K: int, rows: int, width: int) -> list[Segment]:
         Segment(start, stop, max(0, start - K + 1), min(rows, stop))
         for start, stop in itertools.pairwise(cuts)
     ]
+
+
+def with_idle_rows(matrix: jax.Array, lanes: int) -> jax.Array:
+    """Append rows of zeros to a (K, K) matrix until their number is a multiple of ``lanes``.
+
+    A few single rows at the end of a loop take a CPU as long as all the others. Nothing that
+    happens in idle rows reaches the rows above them. Tiny matrices stay as they are.
+    """
+    K = matrix.shape[0]
+    rows = lanes * math.ceil(K / lanes)
+    return jnp.pad(matrix, ((0, rows - K if rows < 2 * K else 0), (0, 0)))
 
 
 def skew(matrix: jax.Array) -> jax.Array:

@@ -16,10 +16,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from permvi.transforms._cells import Margins, choose, proportions, split
-from permvi.transforms._diagonals import Segment, segments, skew, unskew
+from permvi.transforms._diagonals import (
+    LANES,
+    LARGE,
+    Segment,
+    segments,
+    skew,
+    unskew,
+    with_idle_rows,
+)
 
-# Smaller matrices are swept in one segment: each takes about 0.3 s to compile.
-_LARGE = 192
 # For larger matrices the number of rows is a multiple of this.
 _LANES = 32
 _NUM_WIDTHS = 3
@@ -41,15 +47,16 @@ class _State(NamedTuple):
 def sweep_values(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The (N, N) log matrix and the (K,) row sums of the log widths of (K, K) logits, N = K + 1."""
     K = logits.shape[0]
-    is_large = K >= _LARGE
-    rows = _LANES * math.ceil(K / _LANES) if is_large else K
-    width = _LANES * math.ceil(K / (_NUM_WIDTHS * _LANES)) if is_large else K
+    is_large = K >= LARGE
+    padded = with_idle_rows(logits, _LANES if is_large else LANES)
+    rows = padded.shape[0]
+    width = _LANES * math.ceil(K / (_NUM_WIDTHS * _LANES)) if is_large else rows
     # The remainder of the later columns before row 0 (and of the later rows before column 0).
     later = jnp.arange(K, 0, -1, dtype=logits.dtype)
     later = jnp.where(later > 1, later, 0)
     # The value that the first row receives in the next step, while it has a cell there.
     above = jnp.pad(later[1:], (0, K))
-    diagonals = skew(jnp.pad(logits, ((0, rows - K), (0, 0))))
+    diagonals = skew(padded)
     zeros = jnp.zeros(rows, logits.dtype)
     corner = jnp.concatenate([later[:1], later, zeros[K:]])
     state = _State(zeros, jnp.zeros_like(corner), corner, zeros)

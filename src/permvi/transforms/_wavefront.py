@@ -27,7 +27,15 @@ from permvi.transforms._cells import (
     split_tangents,
     unit,
 )
-from permvi.transforms._diagonals import Segment, segments, skew, unskew
+from permvi.transforms._diagonals import (
+    LANES,
+    LARGE,
+    Segment,
+    segments,
+    skew,
+    unskew,
+    with_idle_rows,
+)
 from permvi.transforms._forward import sweep_values
 
 
@@ -68,13 +76,15 @@ def _sweep(logits: jax.Array) -> tuple[jax.Array, jax.Array, list[Margins]]:
     # The remainder of the later columns before row 0 (and of the later rows before column 0).
     later = jnp.arange(K, 0, -1, dtype=logits.dtype)
     later = jnp.where(later > 1, later, 0)
+    diagonals = _diagonals_of(logits)
+    zeros = jnp.zeros_like(diagonals[0])
 
     def step(margins: Margins, logit: jax.Array) -> tuple[Cells, jax.Array, Margins]:
         choice = choose(margins)
         return split(choice, proportions(logit)), choice.w, margins
 
-    start = _State(jnp.zeros_like(later), jnp.zeros_like(later), later)
-    end, log_widths, log_x, last_row, history = _drive(step, start, later, [skew(logits)])
+    start = _State(zeros, zeros, zeros.at[:K].set(later))
+    end, log_widths, log_x, last_row, history = _drive(step, start, later, [diagonals])
     log_matrix = jnp.block([[log_x, end.right[:, None]], [last_row[None], end.corner[None, -1:]]])
     return log_matrix, log_widths, history
 
@@ -92,9 +102,10 @@ def _sweep_tangents(
     ) -> tuple[Cells, jax.Array, None]:
         return *split_tangents(choose(margins), proportions(logit), tangents, logit_dot), None
 
-    zeros = jnp.zeros_like(logits_dot[0])
+    diagonals = [_diagonals_of(logits), _diagonals_of(logits_dot)]
+    zeros = jnp.zeros_like(diagonals[1][0])
     end, log_widths, x_dot, last_row, _ = _drive(
-        step, _State(zeros, zeros, zeros), zeros, [skew(logits), skew(logits_dot)], history
+        step, _State(zeros, zeros, zeros), zeros[:K], diagonals, history
     )
     edge = jnp.exp(log_matrix) * unit(log_matrix)
     matrix_dot = jnp.block(
@@ -106,6 +117,11 @@ def _sweep_tangents(
     return matrix_dot, log_widths
 
 
+def _diagonals_of(matrix: jax.Array) -> jax.Array:
+    """Anti-diagonals as rows, with idle rows of the matrix if it is small."""
+    return skew(with_idle_rows(matrix, LANES if matrix.shape[0] < LARGE else 1))
+
+
 def _drive(
     step: Callable[..., tuple[Cells, jax.Array, Any]],
     state: _State,
@@ -115,18 +131,17 @@ def _drive(
 ) -> tuple[_State, jax.Array, jax.Array, jax.Array, list[Any]]:
     """Sweep all anti-diagonals, for values and for tangents alike.
 
-    A step takes the margins of an anti-diagonal and its inputs: ``diagonals``, (2K-1, K) each, and
-    ``by_segment``, as kept by an earlier sweep. It returns what its cells pass on, their terms of
-    the sums over rows, and anything to keep. ``first_R`` (K,) is the margin R of row 0, whose
+    A step takes the margins of an anti-diagonal and its inputs: ``diagonals``, (2K-1, rows) each,
+    and ``by_segment``, as kept by an earlier sweep. It returns what its cells pass on, their terms
+    of the sums over rows, and anything to keep. ``first_R`` (K,) is the margin R of row 0, whose
     margin c is zero. Return the final state, the sums over rows, the entries x of the cells as a
     (K, K) matrix, what the last row passes down to each column, and what was kept, by segments.
     """
-    K = first_R.shape[0]
-    # For small problems compiling more than one segment takes longer than it saves.
-    width = K if K < 192 else math.ceil(K / 2)
-    sums = jnp.zeros_like(first_R)
+    K, rows = first_R.shape[0], state.right.shape[0]
+    width = rows if K < LARGE else math.ceil(K / 2)
+    sums = jnp.zeros_like(state.right)
     x_parts, down_parts, kept = [], [], []
-    for number, segment in enumerate(segments(K, K, width)):
+    for number, segment in enumerate(segments(K, rows, width)):
         start, stop, low, high = segment
         above = (jnp.zeros(stop - start, first_R.dtype), jnp.pad(first_R, (0, K - 1))[start:stop])
         if low > 0:
@@ -141,18 +156,23 @@ def _drive(
             rest.append(by_segment[number])
         carry = (_State(*(leaf[low:high] for leaf in state)), sums[low:high])
         (part, sums_part), (x, down, keep) = lax.scan(
-            functools.partial(_advance, step), carry, (_active(segment, K), above, rest)
+            functools.partial(_advance, step, min(high, K) - 1 - low),
+            carry,
+            (_active(segment, K), above, rest),
         )
         state = _State(*(a.at[low:high].set(b) for a, b in zip(state, part, strict=True)))
         sums = sums.at[low:high].set(sums_part)
-        x_parts.append(jnp.pad(x, ((0, 0), (low, K - high))))
+        x_parts.append(jnp.pad(x, ((0, 0), (low, rows - high)))[:, :K])
         down_parts.append(down)
         kept.append(keep)
     last_row = jnp.concatenate(down_parts)[K - 1 :]
-    return state, sums, unskew(jnp.concatenate(x_parts)), last_row, kept
+    state = _State(*(leaf[:K] for leaf in state))
+    return state, sums[:K], unskew(jnp.concatenate(x_parts)), last_row, kept
 
 
-def _advance(step: Callable[..., tuple[Cells, jax.Array, Any]], carry: Any, inputs: Any) -> Any:
+def _advance(
+    step: Callable[..., tuple[Cells, jax.Array, Any]], last: int, carry: Any, inputs: Any
+) -> Any:
     """Sweep one anti-diagonal: gather the margins, take the step, pass on active rows' values."""
     (right, down, corner), sums = carry
     active, (first_c, first_R), rest = inputs
@@ -162,15 +182,14 @@ def _advance(step: Callable[..., tuple[Cells, jax.Array, Any]], carry: Any, inpu
     passed = _State(
         jnp.where(active, cells.right, right), cells.down, jnp.where(active, cells.corner, corner)
     )
-    return (passed, sums + jnp.where(active, share, 0)), (cells.x, cells.down[-1], keep)
+    return (passed, sums + jnp.where(active, share, 0)), (cells.x, cells.down[last], keep)
 
 
 def _active(segment: Segment, K: int) -> jax.Array:
     """(steps, rows): whether the anti-diagonal has a cell in the row."""
-    column = jnp.arange(segment.start, segment.stop)[:, None] - jnp.arange(
-        segment.low, segment.high
-    )
-    return (column >= 0) & (column < K)
+    row = jnp.arange(segment.low, segment.high)
+    column = jnp.arange(segment.start, segment.stop)[:, None] - row
+    return (column >= 0) & (column < K) & (row < K)
 
 
 def _shift(values: jax.Array, first: jax.Array) -> jax.Array:
