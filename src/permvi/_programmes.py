@@ -19,6 +19,7 @@ import platform
 import re
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -112,6 +113,7 @@ class _Programmes:
             *_several(settings.get("static_argnames")),
         }
         self._known: dict[Any, _Programme] = {}
+        self._one_compiles = threading.RLock()
         functools.update_wrapper(self, function)
 
     @functools.cached_property
@@ -144,10 +146,11 @@ class _Programmes:
         )
         kinds = tuple(map(jax.typeof, leaves))
         key = structure, kinds, tuple(sorted(static.items())), _settings_of_jax()
-        found = self._known.get(key) or self._find(static, structure, kinds, leaves)
-        if found is None:
-            return self._jitted(*arguments, **named)
-        self._known[key] = found
+        with self._one_compiles:
+            found = self._known.get(key) or self._find(static, structure, kinds, leaves)
+            if found is None:
+                return self._jitted(*arguments, **named)
+            self._known[key] = found
         return found(leaves)
 
     def _find(
@@ -172,8 +175,7 @@ class _Programmes:
             structures.append(whole)
             return parts
 
-        # What JAX has read from its own cache cannot be written again: XLA loses parts of it. So
-        # JAX is asked for a programme of a name that it has not met.
+        # XLA loses parts of what JAX has read from its own cache. So JAX gets a name that is new.
         flat.__name__ = f"{getattr(self._function, '__name__', 'flat')}_{secrets.token_hex(8)}"
         lowered = jax.jit(flat, compiler_options=self._options).lower(*leaves)
         compiled = lowered.compile()

@@ -1,5 +1,6 @@
 """Ctrl-C is heard while compiled code runs, and handed on to what computes."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi.inference.interruptible import listening, summing_up
+from permvi.inference import interruptible
+from permvi.inference.interruptible import listening, side_by_side, summing_up
 
 PROGRAM = """
 import numpy as np, permvi as pv
@@ -54,7 +56,22 @@ def test_settings_of_the_caller_hold():
             jax.default_matmul_precision("float32"),
         ):
             assert listening(settings) == settings()
+            assert side_by_side([settings] * 3) == [settings()] * 3
     assert settings()[1:] == ("warn", None)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_tasks_run_at_once_if_there_are_cores(monkeypatch, cores):
+    monkeypatch.setattr(interruptible, "num_cores", lambda: cores)
+    met = threading.Barrier(cores)
+
+    def meet(name):
+        met.wait(timeout=10)
+        return name
+
+    assert side_by_side([functools.partial(meet, name) for name in "ab"]) == ["a", "b"]
+    with pytest.raises(ZeroDivisionError):
+        side_by_side([lambda: 1, lambda: 1 / 0])
 
 
 def test_an_interrupt_that_is_not_heard_is_raised():

@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from permvi._jax import is_loaded, jax
+from permvi._threads import num_cores
 from permvi.inference.method import Context
 from permvi.problem.evaluation import float64
 
@@ -134,16 +135,10 @@ def listening(run: Callable[[], _Result]) -> _Result:
     if threading.current_thread() is not threading.main_thread():
         return run()
 
-    settings, context, caught = _settings_of_jax(), contextvars.copy_context(), threading.Event()
-    context.run(_sums_up.set, caught)
-
-    def with_settings() -> _Result:
-        with contextlib.ExitStack() as stack:
-            for setting in settings:
-                stack.enter_context(setting)
-            return context.run(run)
-
-    work = _Work(with_settings)
+    caught = threading.Event()
+    token = _sums_up.set(caught)
+    work = _Work(_with_my_settings(run))
+    _sums_up.reset(token)
     try:
         while not work.ended_within(_LOOK):
             pass
@@ -155,6 +150,36 @@ def listening(run: Callable[[], _Result]) -> _Result:
             _leave_behind(work.thread)
             raise
     return work.result()
+
+
+def side_by_side(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
+    """Run compiled code of independent tasks at once, if there are cores; return their results.
+
+    XLA takes one core for a loop of small steps, so that two loops take two threads.
+    """
+    first, *others = tasks
+    if num_cores() == 1:
+        return [task() for task in tasks]
+    works = [_Work(_with_my_settings(task)) for task in others]
+    results = [first()]
+    for work in works:
+        while not work.ended_within(_LOOK):
+            pass
+        results.append(work.result())
+    return results
+
+
+def _with_my_settings(run: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Return a function that another thread can call under the settings of this one."""
+    settings, context = _settings_of_jax(), contextvars.copy_context()
+
+    def with_settings() -> _Result:
+        with contextlib.ExitStack() as stack:
+            for setting in settings:
+                stack.enter_context(setting)
+            return context.run(run)
+
+    return with_settings
 
 
 def summing_up() -> None:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from permvi.inference.exact.quadrature import Axis, integrate, unevenness
 from permvi.inference.linear.gauge import scale
@@ -174,6 +173,9 @@ def _density(axis: Axis, places: np.ndarray, nodes: list[_Node]) -> tuple[np.nda
     prior = axis.log_prior(places)
     if not errors.any():
         return prior + values - values[0], float(values[0]), 0.0
+    # Imported where it is used: every fit loads this module, and SciPy's splines take a while.
+    from scipy.interpolate import CubicSpline
+
     slopes = CubicSpline(places, [node.slope for node in nodes])
     curve = slopes.antiderivative()(places)
     precision = 1.0 / np.maximum(errors, _LEAST_ERROR) ** 2
@@ -189,6 +191,8 @@ def _draw(
     axis: Axis, places: np.ndarray, log_p: np.ndarray, num: int, rng: np.random.Generator
 ) -> tuple[Latent, np.ndarray, dict[str, np.ndarray]]:
     """Return the latent's posterior with draws, the place next to each draw, and a fine grid."""
+    from scipy.interpolate import CubicSpline
+
     fine = np.linspace(places[0], places[-1], _FINE)
     density = CubicSpline(places, log_p)(fine)
     p = np.exp(density - density.max())

@@ -1,6 +1,7 @@
 """Variational inference: from a problem to draws of permutations."""
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from numpyro import handlers
 
 from permvi import assignment
 from permvi._programmes import light_jit
+from permvi.inference.interruptible import side_by_side
 from permvi.inference.method import StepProgress, fold_key, split_key, split_keys
 from permvi.inference.optimise import Optimised, optimise
 from permvi.inference.vi.objective import (
@@ -114,8 +116,9 @@ def draw_permutations(
     parts = []
     for part in range(-(-num_draws // num)):
         keys = split_keys(fold_key(rng_key, part), fits)
-        values = _draw_relaxed(config, problems, numbers, params, keys, num)
-        values = jax.tree.map(np.asarray, values)
+        draw = functools.partial(_draw_relaxed, config, problems, numbers)
+        halves = _halves((params, keys))
+        values = _joined(_at_once([functools.partial(draw, *half, num) for half in halves]))
         X = values.pop(SITE)
         perms, distance = _round(X, problems)
         parts.append(Drawn(perms, distance, values, X if keep_relaxed else None))
@@ -218,8 +221,8 @@ def run_vi_batch(
     keys = split_keys(key_fit, (num_problems, options.num_restarts))
     moves = config.temperature_schedule != "constant" or numbers.tempering < 1
     fit = optimise(
-        lambda state, first, _: advance_fits(config, relaxed, numbers, state, first),
-        start_fits(config, relaxed, numbers, keys),
+        lambda halves, first, _: _advance(config, relaxed, numbers, halves, first),
+        [start_fits(config, relaxed, numbers, half) for half in _halves(keys)],
         int(numbers.num_steps),
         config.chunk_length,
         on_progress,
@@ -228,7 +231,7 @@ def run_vi_batch(
         interruptible=True,
     )
     # The optimiser's own state comes with the parameters, all of them unconstrained.
-    params, _ = fit.state.optim_state[1]
+    params = _joined([half.optim_state[1][0] for half in fit.state])
     drawn = draw_permutations(
         relaxed,
         params,
@@ -240,6 +243,41 @@ def run_vi_batch(
     )
     marginals = drawn.marginals(relaxed.shape[1])
     return [_result(b, family, options, fit, params, drawn, marginals) for b in range(num_problems)]
+
+
+def _halves(fits: Any) -> list[Any]:
+    """Split fits (problems, restarts, ...) by restarts into two halves, for two cores.
+
+    Other devices have better uses for larger arrays, and halves of two sizes would compile twice.
+    """
+    restarts = jax.tree.leaves(fits)[0].shape[1]
+    if restarts % 2 or jax.default_backend() != "cpu":
+        return [fits]
+    cuts = slice(restarts // 2), slice(restarts // 2, None)
+    return [jax.tree.map(lambda leaf, cut=cut: leaf[:, cut], fits) for cut in cuts]
+
+
+def _advance(
+    config: Config, problems: RelaxedProblem, numbers: Numbers, halves: list[Any], first: int
+) -> tuple[list[Any], tuple[np.ndarray]]:
+    """Take a chunk of steps with both halves; return their states and the ELBOs of all restarts."""
+    advance = functools.partial(advance_fits, config, problems, numbers)
+    ended = _at_once([functools.partial(advance, half, first) for half in halves])
+    return [state for state, _ in ended], _joined([elbos for _, elbos in ended])
+
+
+def _at_once(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run tasks side by side until they have ended; JAX would return before that."""
+
+    def wait_for(task: Callable[[], Any]) -> Any:
+        return jax.block_until_ready(task())
+
+    return side_by_side([functools.partial(wait_for, task) for task in tasks])
+
+
+def _joined(halves: Sequence[Any]) -> Any:
+    """Join what was computed of each half, along the axis of restarts."""
+    return jax.tree.map(lambda *each: np.concatenate(each, axis=1), *halves)
 
 
 def _num_problems(problems: RelaxedProblem) -> int:
