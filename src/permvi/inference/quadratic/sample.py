@@ -15,6 +15,7 @@ from permvi._checks import positive_number, whole
 from permvi._threads import pool
 from permvi.inference.interruptible import Stop
 from permvi.inference.quadratic.form import Form
+from permvi.inference.quadratic.missed import unseen
 from permvi.inference.quadratic.tempering import (
     Ensemble,
     Evidence,
@@ -359,11 +360,12 @@ def _combined(
         apart = [_apart(m, [o for o in counting if o is not m]) for m in counting]
     else:
         apart = [_apart(other, counting) for other in others] or [np.ones(N)]
+    draws = np.concatenate([part for member in counting for part in member.draws])
     missed = 0.0
     for other in others:
         share = 1.0 / (1.0 + np.exp(min(value - values[id(other)].value, 700.0)))
-        missed = max(missed, share * float(_apart(other, counting).mean()))
-    draws = np.concatenate([part for member in counting for part in member.draws])
+        fresh = unseen(np.concatenate(other.draws), draws, form.twins)
+        missed = max(missed, share * min(fresh, float(_apart(other, counting).mean())))
     chosen = np.linspace(0, len(draws) - 1, num_draws).round().astype(int)
     draws = form.twins.shuffled(draws[chosen], rng)
     return Sampled(
