@@ -153,7 +153,9 @@ def sample(
                 if found.value > highest - _HOPELESS
             ]
             counting = _counting(members, evidence)
-            good = _error(counting).mean() <= options.tolerance and looks >= _FEWEST_LOOKS
+            # Rows that fill up are not items.
+            error = _error(counting)[: form.shape[0]].mean()
+            good = error <= options.tolerance and looks >= _FEWEST_LOOKS
             if options.num_steps is None and good:
                 break
     return _combined(form, members, modes, options.num_draws, stop, rng)
