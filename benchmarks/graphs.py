@@ -193,11 +193,12 @@ def _tempered(A, B, scale, betas, bias, centre, free, perms, num_sweeps, burn_in
                 if u == v:
                     continue
                 a, b = perm[u], perm[v]
-                # Edges are symmetric and there are no loops.
+                # Edges are symmetric.
                 gain = 0.0
                 for i in range(n):
                     if i != u and i != v:
                         gain += (A[u, i] - A[v, i]) * (B[b, perm[i]] - B[a, perm[i]])
+                gain += 0.5 * (A[u, u] - A[v, v]) * (B[b, b] - B[a, a])
                 gain *= 2.0 * scale
                 more = int(b == centre[u]) + int(a == centre[v])
                 more -= int(a == centre[u]) + int(b == centre[v])

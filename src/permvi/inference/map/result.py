@@ -76,7 +76,8 @@ class MapResult(NamedTuple):
         value: The log density of ``perm`` if that is no restart's end, or None.
         agreed: Whether enough independent restarts ended at the best value to believe that it is.
         bound: What no matching exceeds, infinity if that is unknown.
-        ends: (k, n) where the restarts of a quadratic problem ended, or None.
+        ends: (k, n) where the restarts of a quadratic problem ended, and up to 200 items where they
+            had been before tabu search, which may leave a lesser mode; or None.
     """
 
     perm: np.ndarray

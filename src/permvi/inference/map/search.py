@@ -101,7 +101,10 @@ def solve_quadratic(
     if starts is not None:
         given = Neighbourhood(allowed[:n, :m]).padded(np.asarray(starts)[:, None])[:, 0]
         perms = np.concatenate([perms, search.from_matchings(given)])
+    climbed = perms[:0]
     if options.polish == "tabu":
+        # From a lesser mode nearby, tabu search crosses over to the best one.
+        climbed = search.swapped(perms) if size <= _MANY else climbed
         perms = search.tabu(perms, rng)
     if options.polish != "none":
         perms = search.settle(perms)
@@ -115,6 +118,7 @@ def solve_quadratic(
     values = square.values(independent)
     best = independent[np.argmax(values)] if best is None else best
     value = float(square.values(best))
+    ends = np.concatenate([independent, climbed])
     return MapResult(
         np.where(best < m, best, -1)[:n],
         values,
@@ -124,7 +128,7 @@ def solve_quadratic(
         value=value,
         agreed=confirmed or agree(values[: len(perms)], value),
         bound=bound,
-        ends=np.where(independent < m, independent, -1)[:, :n],
+        ends=np.where(ends < m, ends, -1)[:, :n],
     )
 
 
@@ -228,9 +232,9 @@ class _Search:
 
     def settle(self, perms: np.ndarray) -> np.ndarray:
         """Improve permutations (r, n) until neither a swap nor Frank-Wolfe gains anything."""
-        perms = self._swap(perms)
+        perms = self.swapped(perms)
         for _ in range(_MAX_ROUNDS):
-            found = self._swap(self.from_matchings(perms))
+            found = self.swapped(self.from_matchings(perms))
             if (found == perms).all():
                 break
             perms = found
@@ -241,7 +245,7 @@ class _Search:
         self.num_evaluations += 2 * len(perms)
         return np.where((other_values > values + self._tolerance)[:, None], others, perms)
 
-    def _swap(self, perms: np.ndarray) -> np.ndarray:
+    def swapped(self, perms: np.ndarray) -> np.ndarray:
         from permvi.inference.map.tabu_kernels import swap_ascent
 
         perms = perms.copy()

@@ -15,6 +15,7 @@ from permvi._checks import positive_number, whole
 from permvi._threads import pool
 from permvi.inference.interruptible import Stop
 from permvi.inference.quadratic.form import Form
+from permvi.inference.quadratic.missed import unseen
 from permvi.inference.quadratic.tempering import (
     Ensemble,
     Evidence,
@@ -152,7 +153,9 @@ def sample(
                 if found.value > highest - _HOPELESS
             ]
             counting = _counting(members, evidence)
-            good = _error(counting).mean() <= options.tolerance and looks >= _FEWEST_LOOKS
+            # Rows that fill up are not items.
+            error = _error(counting)[: form.shape[0]].mean()
+            good = error <= options.tolerance and looks >= _FEWEST_LOOKS
             if options.num_steps is None and good:
                 break
     return _combined(form, members, modes, options.num_draws, stop, rng)
@@ -359,11 +362,12 @@ def _combined(
         apart = [_apart(m, [o for o in counting if o is not m]) for m in counting]
     else:
         apart = [_apart(other, counting) for other in others] or [np.ones(N)]
+    draws = np.concatenate([part for member in counting for part in member.draws])
     missed = 0.0
     for other in others:
         share = 1.0 / (1.0 + np.exp(min(value - values[id(other)].value, 700.0)))
-        missed = max(missed, share * float(_apart(other, counting).mean()))
-    draws = np.concatenate([part for member in counting for part in member.draws])
+        fresh = unseen(np.concatenate(other.draws), draws, form.twins)
+        missed = max(missed, share * min(fresh, float(_apart(other, counting).mean())))
     chosen = np.linspace(0, len(draws) - 1, num_draws).round().astype(int)
     draws = form.twins.shuffled(draws[chosen], rng)
     return Sampled(

@@ -61,8 +61,15 @@ class Twins(NamedTuple):
 
         These are the numbers of pairs of each class of rows with each class of columns.
         """
-        pairs = np.sort(self.rows * perms.shape[1] + self.cols[perms], axis=1)
-        return [row.tobytes() for row in pairs]
+        return [row.tobytes() for row in self.canonical(perms)]
+
+    def canonical(self, perms: np.ndarray) -> np.ndarray:
+        """Return arrays (k, N) that are alike for permutations (k, N) that twins make of one.
+
+        They hold a number for each pair of a class of rows and one of columns, row class by row
+        class, so that a swap changes two of them where nothing can be exchanged.
+        """
+        return np.sort(self.rows * perms.shape[1] + self.cols[perms], axis=1)
 
     def firsts(self, perms: np.ndarray, known: Collection[bytes] = ()) -> list[int]:
         """Return the first of the permutations (k, N) with each key that is not ``known``."""
