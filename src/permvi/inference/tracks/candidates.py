@@ -30,15 +30,12 @@ class Links(NamedTuple):
         cands: (E,) the earlier point.
         span: (E,) the time between them.
         square: (E, d) the squares of the steps along the coordinates.
-        turn: (E,) whether the particle takes a new direction on the way. Either no link does, or
-            each link is there twice, without and with a turn.
     """
 
     tails: np.ndarray
     cands: np.ndarray
     span: np.ndarray
     square: np.ndarray
-    turn: np.ndarray
 
     @property
     def moved(self) -> np.ndarray:
@@ -53,16 +50,6 @@ class Links(NamedTuple):
         """Keep some of the links, in their order."""
         return Links(*(part[chosen] for part in self))
 
-    @property
-    def kinds(self) -> int:
-        """How often each link is there."""
-        return 2 if self.turn.any() else 1
-
-    def with_turns(self) -> "Links":
-        """Return each link twice, without and with a turn."""
-        doubled = Links(*(np.repeat(part, 2, axis=0) for part in self))
-        return doubled._replace(turn=np.tile([False, True], len(self.tails)))
-
 
 def make_links(tails: np.ndarray, cands: np.ndarray, points: np.ndarray, time: np.ndarray) -> Links:
     """Sort links, drop repeated ones, and measure their steps."""
@@ -70,7 +57,7 @@ def make_links(tails: np.ndarray, cands: np.ndarray, points: np.ndarray, time: n
     keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
     tails, cands = keys // len(points), keys % len(points)
     square = (points[tails] - points[cands]) ** 2
-    return Links(tails, cands, time[tails] - time[cands], square, np.zeros(len(tails), bool))
+    return Links(tails, cands, time[tails] - time[cands], square)
 
 
 def log_steps(links: Links, sd: np.ndarray) -> np.ndarray:
@@ -177,9 +164,9 @@ def hopeful(best: Best) -> np.ndarray:
 
 
 def edges_of(links: Links, pred: np.ndarray) -> np.ndarray:
-    """(N,) the number of the link of each point with its ``pred``, without a turn; -1 for none."""
+    """(N,) the number of the link of each point with its ``pred``; -1 for none."""
     edge = np.full(len(pred), -1)
-    there = np.flatnonzero((links.cands == pred[links.tails]) & ~links.turn)
+    there = np.flatnonzero(links.cands == pred[links.tails])
     edge[links.tails[there]] = there
     return edge
 

@@ -92,7 +92,12 @@ def _read_old(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
         number, separator, name = text.partition(",")
         if not separator:
             raise ValueError(f"{at(path, line)}: expected 'number,name', got {text!r:.60}.")
-        names[_whole(path, line, number, "the number of an item")] = _unquoted(name.strip())
+        item = _whole(path, line, number, "the number of an item")
+        if not 1 <= item <= size or item in names:
+            raise ValueError(
+                f"{at(path, line)}: expected the names of items 1 to {size}, got {text!r:.60}."
+            )
+        names[item] = _unquoted(name.strip())
     if len(rest) <= size:
         raise ValueError(f"{path}: expected totals and orders after {size} names, got no more.")
     line, totals = rest[size]
@@ -126,7 +131,7 @@ def _collect(
     place = {number: k for k, number in enumerate(numbers)}
     groups, counts = [], []
     for line, count, order in ballots:
-        counts.append(float(_whole(path, line, count, "a count")))
+        counts.append(_count(path, line, count))
         groups.append(_order(path, line, order, place))
         tied = any(len(group) > 1 for group in groups[-1])
         listed = sum(len(group) for group in groups[-1])
@@ -140,7 +145,7 @@ def _collect(
     if not groups:
         raise ValueError(f"{path}: expected orders after the header, got none.")
     if voters is not None and voters != sum(counts):
-        notes.append(f"the header counts {voters:,} voters and the orders {sum(counts):,.0f}")
+        notes.append(f"the header counts {voters:,} voters and the orders {sum(counts):,.10g}")
     return Orders(items, groups, counts, notes)
 
 
@@ -173,6 +178,13 @@ def _unquoted(name: str) -> str:
     """Return a name without quotes around all of it; those inside belong to it."""
     quoted = len(name) > 1 and name[0] == name[-1] == '"' and '"' not in name[1:-1]
     return name[1:-1] if quoted else name
+
+
+def _count(path: Path, line: int, text: str) -> float:
+    """Parse a count, which some programs write as 3.0."""
+    if re.fullmatch(r"\d+\.\d+", text.strip(), re.ASCII):
+        return float(text)
+    return float(_whole(path, line, text, "a count"))
 
 
 def _whole(path: Path, line: int, text: str, what: str) -> int:
