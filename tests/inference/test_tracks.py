@@ -8,7 +8,12 @@ import pandas as pd
 import pytest
 
 import permvi as pv
-from permvi.inference.tracks.candidates import best_association, guess_step, make_links
+from permvi.inference.tracks.candidates import (
+    all_associations,
+    best_association,
+    guess_step,
+    make_links,
+)
 from permvi.inference.tracks.chain import (
     Association,
     Motion,
@@ -19,7 +24,6 @@ from permvi.inference.tracks.chain import (
     no_walls,
     run_chain,
 )
-from permvi.inference.tracks.enumeration import all_associations
 from permvi.inference.tracks.rates import Clock, Rates, end_weights, log_ended, log_seen
 from tests import track_oracle
 

@@ -98,7 +98,7 @@ def test_preflib_without_names_and_with_odd_totals(read):
 
 
 def test_counts_of_preflib_may_be_written_as_decimals(read):
-    assert read(OLD + "3.0,1,2,3\n2.5,3,2,1\n", "a.soc").counts.tolist() == [3, 2.5]
+    assert read(OLD + "3.0,1,2,3\n20.00,3,2,1\n", "a.soc").counts.tolist() == [3, 20]
     few = "3\n1,Ann\n2,Bob\n9,9,2\n4,1,2\n"
     with pytest.raises(ValueError, match="line 4: expected the names of items 1 to 3, got '9,9,2'"):
         read(few, "a.soi")
@@ -114,6 +114,7 @@ def test_counts_of_preflib_may_be_written_as_decimals(read):
         ("5: 1,{2\n", "toi", "line 10: expected item numbers with ties in braces, got '1,{2'"),
         ("5: 1,,2\n", "toi", "line 10: expected item numbers with ties in braces"),
         ("x: 1,2\n", "soi", "line 10: expected a count, got 'x'"),
+        ("2.5: 1,2\n", "soi", "line 10: expected a count, got '2.5'"),
         ("1,2,3\n", "soi", "line 10: expected 'count: order', got '1,2,3'"),
         ("", "soi", "expected orders after the header, got none"),
         ("5: 1\n", "cat", "expected a file of PrefLib of type soc, soi, toc, toi, got 'cat'"),

@@ -318,11 +318,8 @@ def run_chain(
         if not fixed:
             parameters = draw_parameters(association, parameters, rng)
         if k == 0 or not fixed:
-            variances = (
-                np.zeros(4)
-                if parameters.motion.variances is None
-                else (parameters.motion.variances)
-            )
+            variances = parameters.motion.variances
+            variances = np.zeros(4) if variances is None else variances
             ends, scores = problem.ends(parameters), problem.scores(parameters)
             turned = problem.turned(parameters)
             share = false_share(ends)

@@ -174,9 +174,8 @@ def filter_heads(
 ) -> float:
     """Filter all tracks forwards; return the log likelihood of all points but the first ones."""
     total = 0.0
-    for i in range(len(pred)):
-        before = pred[i] if code[i] != TURN else -1
-        total += update_head(i, before, code[i], points, time, motion, walls, state)[0]
+    for i, j in enumerate(np.where(code == TURN, -1, pred)):
+        total += update_head(i, j, code[i], points, time, motion, walls, state)[0]
     return total
 
 

@@ -22,7 +22,8 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 # Terms this many nats below the largest are nothing.
 _NOTHING = 36.0
 # Points, times, motion and walls; log weights of links without the motion and with a turn; filters;
-# room for the mean and covariance of a head, and for terms.
+# room for the mean and covariance of a head, (3,) for another covariance, and (d, 9) for terms; the
+# temperature, and whether points have a velocity.
 Where = tuple[
     tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     tuple[np.ndarray, np.ndarray],
@@ -31,24 +32,6 @@ Where = tuple[
     float,
     int,
 ]
-
-
-@compiled()
-def where_of(
-    points: np.ndarray,
-    time: np.ndarray,
-    motion: np.ndarray,
-    walls: np.ndarray,
-    scores: np.ndarray,
-    turned: np.ndarray,
-    state: State,
-    heat: float,
-    moving: int,
-) -> Where:
-    """Put together what all gains depend on."""
-    d = points.shape[1]
-    room = (np.empty((d, 2)), np.empty(3), np.empty(3), np.empty((d, 9)))
-    return (points, time, motion, walls), (scores, turned), state, room, heat, moving
 
 
 @compiled()
@@ -165,8 +148,7 @@ def _join_head(
     straight = scores[e] + _meet(j, i, mean, cov, where)
     code = 0
     if draw:
-        go_on = _first(straight, turned[e], heat, rng)
-        code = _code(terms, heat, rng) if go_on else TURN
+        code = _code(terms, heat, rng) if _first(straight, turned[e], heat, rng) else TURN
     return _add(straight, turned[e], heat), code
 
 
@@ -250,7 +232,7 @@ def _arrive(a: int, i: int, c: int, where: Where) -> tuple[float, float]:
 
 
 @compiled()
-def _thread(
+def thread(
     a: int,
     i: int,
     c: int,
@@ -260,6 +242,10 @@ def _thread(
     where: Where,
     rng: np.random.Generator,
 ) -> tuple[float, int, int]:
+    """The gain of point i between the head of a and the tail of c, where they are not -1.
+
+    The codes of its two links follow, drawn if that is asked for.
+    """
     scores, turned = where[1]
     heat, (mean, cov, _, terms) = where[4], where[3]
     if a < 0 and c < 0:
@@ -295,20 +281,3 @@ def _thread(
         both_images = _draw(terms[k], 9, heat, rng)
         one, two = 3 * one + both_images // 3, 3 * two + both_images % 3
     return total, one, two
-
-
-@compiled()
-def thread(
-    a: int, i: int, c: int, ea: int, ec: int, where: Where, rng: np.random.Generator
-) -> float:
-    """The gain of point i between the head of a and the tail of c, where they are not -1."""
-    return _thread(a, i, c, ea, ec, 0, where, rng)[0]
-
-
-@compiled()
-def draw_thread(
-    a: int, i: int, c: int, ea: int, ec: int, where: Where, rng: np.random.Generator
-) -> tuple[int, int]:
-    """Draw the codes of the two links of point i."""
-    _, one, two = _thread(a, i, c, ea, ec, 1, where, rng)
-    return one, two

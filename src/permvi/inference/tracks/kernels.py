@@ -12,14 +12,7 @@ import numpy as np
 
 from permvi._compiled import compiled
 from permvi.inference.tracks.filters import TURN, State, update_head, update_tail
-from permvi.inference.tracks.gains import (
-    Where,
-    draw_join,
-    draw_thread,
-    join,
-    thread,
-    where_of,
-)
+from permvi.inference.tracks.gains import Where, draw_join, join, thread
 
 # The share of moves that draw the code of a link anew.
 _REDRAWN = 0.05
@@ -146,7 +139,9 @@ def run(
         state: The arrays mean, cov, info, eta, fresh.
         rng: A NumPy generator.
     """
-    where = where_of(points, time, motion, walls, scores, turned, state, heat, moving)
+    d = points.shape[1]
+    room = (np.empty((d, 2)), np.empty(3), np.empty(3), np.empty((d, 9)))
+    where = (points, time, motion, walls), (scores, turned), state, room, heat, moving
     since = np.zeros(len(pred), np.int64)
     now, account = (pred, succ, edge, code), (since, counts)
     total = num_rounds * num_moves.sum()
@@ -227,7 +222,7 @@ def run(
                 gain = (
                     join(past, j, c, where, rng)
                     + _node(i, -1, -1, ends)
-                    - thread(j, i, c, e, edge[c], where, rng)
+                    - thread(j, i, c, e, edge[c], 0, where, rng)[0]
                 )
                 if _accept(gain, heat, rng):
                     new = draw_join(past, j, c, where, rng)
@@ -239,12 +234,12 @@ def run(
                 if onward < 0:
                     continue
                 gain = (
-                    thread(j, i, b, e, onward, where, rng)
+                    thread(j, i, b, e, onward, 0, where, rng)[0]
                     - join(edge[b], j, b, where, rng)
                     - _node(i, -1, -1, ends)
                 )
                 if _accept(gain, heat, rng):
-                    one, two = draw_thread(j, i, b, e, onward, where, rng)
+                    one, two = thread(j, i, b, e, onward, 1, where, rng)[1:]
                     _link(b, onward, i, two, step, now, account)
                     _link(i, e, j, one, step, now, account)
                     ahead, back = (i, b, -1, -1), (i, j, -1, -1)
@@ -267,18 +262,18 @@ def run(
             h1 = edge[n1] if n1 >= 0 else -1
             h2 = edge[n2] if n2 >= 0 else -1
             gain = (
-                thread(p1, two, n1, f1, g1, where, rng)
-                + thread(p2, one, n2, f2, g2, where, rng)
-                - thread(p1, one, n1, e1, h1, where, rng)
-                - thread(p2, two, n2, e2, h2, where, rng)
+                thread(p1, two, n1, f1, g1, 0, where, rng)[0]
+                + thread(p2, one, n2, f2, g2, 0, where, rng)[0]
+                - thread(p1, one, n1, e1, h1, 0, where, rng)[0]
+                - thread(p2, two, n2, e2, h2, 0, where, rng)[0]
                 + _node(two, p1, n1, ends)
                 + _node(one, p2, n2, ends)
                 - _node(one, p1, n1, ends)
                 - _node(two, p2, n2, ends)
             )
             if _accept(gain, heat, rng):
-                two_in, one_out = draw_thread(p1, two, n1, f1, g1, where, rng)
-                one_in, two_out = draw_thread(p2, one, n2, f2, g2, where, rng)
+                two_in, one_out = thread(p1, two, n1, f1, g1, 1, where, rng)[1:]
+                one_in, two_out = thread(p2, one, n2, f2, g2, 1, where, rng)[1:]
                 for after in (n1, n2):
                     if after >= 0:
                         _link(after, -1, -1, 0, step, now, account)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from permvi import _checks
-from permvi.inference.tracks import candidates, chain, enumeration, velocity
+from permvi.inference.tracks import candidates, chain, velocity
 from permvi.inference.tracks.chain import Association, Motion, Parameters, Problem, Start
 from permvi.inference.tracks.rates import NAMES, Clock, Rates, false_share
 from permvi.models.scenes import Scene, as_scene
@@ -35,7 +35,7 @@ _NUM_DRAWS, _MOST_DRAWS, _DRAWN_POINTS, _FIXED_DRAWS = 80, 500, 5_000_000, 3000
 _WARM_UP = 0.4, 0.8
 # Moves in all chains together: for each candidate link of a walk or with a velocity, at least, and
 # at most.
-_MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = (300, 300), 600_000, 80_000_000
+_MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = (800, 300), 600_000, 80_000_000
 # Moves of particles with a velocity take this many times longer in large scenes, of so many points,
 # so that there are at most as many times fewer.
 _COST_OF_VELOCITY, _LARGE_SCENE = 6, 40_000
@@ -116,7 +116,7 @@ def track(
         frame_col: The name of the column of frames of a DataFrame.
         coords: The names of its coordinates.
         seed: Seed; the same seed gives the same result.
-        num_moves: Moves of all chains together, by default 300 for each link in doubt, 600 with
+        num_moves: Moves of all chains together, by default 800 for each link in doubt, 300 with
             velocities, within limits. An exact answer needs none.
         num_draws: Draws of associations and parameters that each chain keeps.
         progress: Called as ``progress(what, done, total)``.
@@ -273,7 +273,7 @@ def _enumerate(start: Start) -> _Found | None:
     """Weigh all associations, if there are few enough."""
     problem, parameters = start.problem, start.parameters
     links, N = problem.links, len(problem.points)
-    preds = enumeration.all_associations(links.starts(N), links.cands)
+    preds = candidates.all_associations(links.starts(N), links.cands)
     if preds is None:
         return None
     ends, scores = problem.ends(parameters), problem.scores(parameters)

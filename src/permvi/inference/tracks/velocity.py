@@ -100,7 +100,8 @@ def _begin(start: Start) -> tuple[Callable[[], Start], float]:
     variances = _FIRST.copy()
     for _ in range(_NUM_ROUNDS):
         pred = _follow(problem, rates, variances)
-        links = _pred_links(pred, problem.points, problem.time)
+        later = np.flatnonzero(pred >= 0)
+        links = make_links(later, pred[later], problem.points, problem.time)
         chained = Association(dataclasses.replace(problem, links=links), pred)
         variances = _fit(chained.at_walls(variances), variances)
         now = Parameters(rates, Motion(start.parameters.motion.sd, variances))
@@ -162,11 +163,6 @@ def _suited(start: Start) -> float:
         scores, ends = problem.scores(parameters), problem.ends(parameters)
         association = Association(problem, best_association(problem.links, scores, ends).pred)
     return association.log_weight(draw_parameters(association, parameters, None))
-
-
-def _pred_links(pred: np.ndarray, points: np.ndarray, time: np.ndarray) -> Links:
-    later = np.flatnonzero(pred >= 0)
-    return make_links(later, pred[later], points, time)
 
 
 def _fit(association: Association, variances: np.ndarray) -> np.ndarray:

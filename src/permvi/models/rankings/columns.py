@@ -1,15 +1,15 @@
 """The columns of CSV files of ballots: which hold items, a judge or counts, and what form it is."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from permvi._csv import Numbers, Row, at, check_width, is_number, read_rows
 from permvi.models.rankings import arrows
-from permvi.models.rankings.ballots import Group, is_ranking, order_by_rank
+from permvi.models.rankings.ballots import is_ranking, order_by_rank
+from permvi.models.rankings.preflib import Orders
 
 # Names of columns, in lower case.
 _JUDGES = (
@@ -33,15 +33,6 @@ _PLACE = re.compile(
     r"((rank|place|position|pos|choice|pref|preference|rk)[ _.-]*)\d+|\d+(st|nd|rd|th)|"
     + "|".join(_ORDINALS.split())
 )
-
-
-class Found(NamedTuple):
-    """The names of all items; for each row its groups of item numbers and its count; notes."""
-
-    items: Sequence[str]
-    groups: Sequence[Sequence[Group]]
-    counts: Sequence[float]
-    notes: Sequence[str] = ()
 
 
 class Table:
@@ -100,14 +91,14 @@ class Table:
                 return k
         return None
 
-    def as_arrows(self, column: int) -> Found:
+    def as_arrows(self, column: int) -> Orders:
         """Read rankings such as ``A > B = C`` in one column."""
         lines = [(row.line, row.cells[column].strip()) for row in self.rows]
         found = arrows.parse(self.path, lines)
         counts = [own * self.counted(row) for own, row in zip(found.counts, self.rows, strict=True)]
         others = set(range(len(self.names))) - {column, self.index, self.judge, self.count}
         notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(others)]
-        return Found(found.items, found.groups, counts, notes)
+        return Orders(found.items, found.groups, counts, notes)
 
     def _first_counts_rows(self) -> bool:
         """Whether the first column is a saved index: it counts the rows, from 0 or 1."""
@@ -212,7 +203,7 @@ class Table:
             value = float(numbers.of(row._replace(cells=row.cells[: k + 1]))[0])
         return _checked_count(self.path, row.line, value)
 
-    def as_long(self, kind: str, judge: int, item: int, value: int) -> Found:
+    def as_long(self, kind: str, judge: int, item: int, value: int) -> Orders:
         """Read rows of a judge, an item and its rank or rating, in these columns."""
         items: dict[str, int] = {}
         judges: dict[str, dict[int, float]] = {}
@@ -233,7 +224,7 @@ class Table:
         ]
         ignored = set(range(len(self.names))) - {judge, item, value}
         notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(ignored)]
-        return Found(list(items), [order_by_rank(row) for row in rows], [1.0] * len(rows), notes)
+        return Orders(list(items), [order_by_rank(row) for row in rows], [1.0] * len(rows), notes)
 
 
 def is_missing(cell: str) -> bool:

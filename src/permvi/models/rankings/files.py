@@ -10,7 +10,8 @@ from permvi._checks import one_of
 from permvi._csv import Numbers, at, check_names, check_width, is_number
 from permvi.models.rankings import arrows, preflib
 from permvi.models.rankings.ballots import Ballots, Group, Unranked, order_by_rank
-from permvi.models.rankings.columns import FALSE, GAMES, ITEMS, TIES, Found, Table, is_missing
+from permvi.models.rankings.columns import FALSE, GAMES, ITEMS, TIES, Table, is_missing
+from permvi.models.rankings.preflib import Orders
 
 FORMATS = ("auto", "preflib", "arrows", "orders", "ranks", "ratings", "comparisons")
 
@@ -40,10 +41,10 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
     one_of("format", format, FORMATS)
     if format == "preflib" or (format == "auto" and preflib.is_preflib(path)):
         kind, meaning = "a file of PrefLib", ""
-        found = Found(*preflib.read(path))
+        found = preflib.read(path)
     elif format == "arrows" or (format == "auto" and arrows.is_arrows(path)):
         kind, meaning = "lines with arrows", " (the best first, '=' for ties)"
-        found = Found(*arrows.read(path))
+        found = arrows.read(path)
     else:
         table = Table.of(path)
         kind = table.form() if format == "auto" else format
@@ -81,7 +82,7 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
     return Read(ballots, "; ".join(notes))
 
 
-def _comparisons(table: Table) -> Found:
+def _comparisons(table: Table) -> Orders:
     names = table.names
     if not {"winner", "loser"} <= set(names):
         raise ValueError(
@@ -114,10 +115,10 @@ def _comparisons(table: Table) -> Found:
         tied = tie is not None and row.cells[tie].strip().lower() not in FALSE
         groups.append([(first, second)] if tied else [(first,), (second,)])
         counts.append(table.counted(row))
-    return Found(list(items), groups, counts, notes)
+    return Orders(list(items), groups, counts, notes)
 
 
-def _orders(table: Table) -> Found:
+def _orders(table: Table) -> Orders:
     path, columns = table.path, table.columns
     items: dict[str, int] = {}
     groups, counts = [], []
@@ -143,10 +144,10 @@ def _orders(table: Table) -> Found:
         groups.insert(0, [(items[name],) for name in header])
         counts.insert(0, 1.0)
         notes.append("the first row lists items, so it is a ranking and not a header")
-    return Found(list(items), groups, counts, notes)
+    return Orders(list(items), groups, counts, notes)
 
 
-def _valued(table: Table, sign: float) -> Found:
+def _valued(table: Table, sign: float) -> Orders:
     path, header = table.path, table.header
     columns, width = table.columns, len(table.names)
     if columns and all(is_number(header.cells[k]) and "." in header.cells[k] for k in columns):
@@ -169,7 +170,7 @@ def _valued(table: Table, sign: float) -> Found:
         values = numbers.of(row)[[k - first for k in columns]]
         groups.append(order_by_rank(sign * values))
         counts.append(table.counted(row))
-    return Found(items, groups, counts, notes + filled)
+    return Orders(items, groups, counts, notes + filled)
 
 
 def _check_header(table: Table) -> list[str]:
@@ -194,7 +195,7 @@ def _check_header(table: Table) -> list[str]:
     return [f"the first row names the items, {listed:.40}"]
 
 
-_READERS: dict[str, Callable[[Table], Found]] = {
+_READERS: dict[str, Callable[[Table], Orders]] = {
     "orders": _orders,
     "ranks": lambda table: _valued(table, 1.0),
     "ratings": lambda table: _valued(table, -1.0),

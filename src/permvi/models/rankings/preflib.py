@@ -131,7 +131,9 @@ def _collect(
     place = {number: k for k, number in enumerate(numbers)}
     groups, counts = [], []
     for line, count, order in ballots:
-        counts.append(_count(path, line, count))
+        # Some programs write 3.0.
+        count = re.sub(r"\.0+\s*$", "", count)
+        counts.append(float(_whole(path, line, count, "a count")))
         groups.append(_order(path, line, order, place))
         tied = any(len(group) > 1 for group in groups[-1])
         listed = sum(len(group) for group in groups[-1])
@@ -145,7 +147,7 @@ def _collect(
     if not groups:
         raise ValueError(f"{path}: expected orders after the header, got none.")
     if voters is not None and voters != sum(counts):
-        notes.append(f"the header counts {voters:,} voters and the orders {sum(counts):,.10g}")
+        notes.append(f"the header counts {voters:,} voters and the orders {sum(counts):,.0f}")
     return Orders(items, groups, counts, notes)
 
 
@@ -178,13 +180,6 @@ def _unquoted(name: str) -> str:
     """Return a name without quotes around all of it; those inside belong to it."""
     quoted = len(name) > 1 and name[0] == name[-1] == '"' and '"' not in name[1:-1]
     return name[1:-1] if quoted else name
-
-
-def _count(path: Path, line: int, text: str) -> float:
-    """Parse a count, which some programs write as 3.0."""
-    if re.fullmatch(r"\d+\.\d+", text.strip(), re.ASCII):
-        return float(text)
-    return float(_whole(path, line, text, "a count"))
 
 
 def _whole(path: Path, line: int, text: str, what: str) -> int:
