@@ -318,8 +318,8 @@ def run_chain(
         if not fixed:
             parameters = draw_parameters(association, parameters, rng)
         if k == 0 or not fixed:
-            variances = parameters.motion.variances
-            variances = np.zeros(4) if variances is None else variances
+            given = parameters.motion.variances
+            variances = np.zeros(4) if given is None else given
             ends, scores = problem.ends(parameters), problem.scores(parameters)
             turned = problem.turned(parameters)
             share = false_share(ends)
