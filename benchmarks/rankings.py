@@ -254,6 +254,15 @@ def _distance(ballot, order):
 
 
 @numba.njit(cache=True)
+def _on_one_cycle(ballot, order, a, b):
+    """Whether two places are on one cycle, so that exchanging their items makes two of it."""
+    place = ballot[order[a]]
+    while place != a and place != b:
+        place = ballot[order[place]]
+    return place == b
+
+
+@numba.njit(cache=True)
 def _list_orders(ballots, counts):
     """(E, n, n) in how many orders of each energy, a whole number, item i is at place k.
 
@@ -307,15 +316,12 @@ def _walk_tempered(ballots, counts, prior, table, low, step, powers, steps, burn
         for k in range(K):
             order = orders[k]
             a, b = np.random.randint(n), np.random.randint(n)  # noqa: NPY002
-            order[a], order[b] = order[b], order[a]
-            other = 0.0
+            change = 0.0
             for r in range(num):
-                other += counts[r] * _distance(ballots[r], order)
-            gain = powers[k] * np.exp(u[k]) * (energy[k] - other)
-            if np.log(np.random.random()) < gain:  # noqa: NPY002
-                energy[k] = other
-            else:
+                change -= counts[r] if _on_one_cycle(ballots[r], order, a, b) else -counts[r]
+            if a != b and np.log(np.random.random()) < -powers[k] * np.exp(u[k]) * change:  # noqa: NPY002
                 order[a], order[b] = order[b], order[a]
+                energy[k] += change
             new = u[k] + 0.3 * np.random.normal()  # noqa: NPY002
             was, will = (u[k] - low) / step, (new - low) / step
             gain = _linear(prior, will) - _linear(prior, was)

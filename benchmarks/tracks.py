@@ -198,6 +198,7 @@ def main() -> None:
     parser.add_argument("--settings", nargs="*", default=[s.name for s in SETTINGS])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--beside", nargs="*", default=["pairwise", "trackpy"])
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "rows.csv"
@@ -213,9 +214,10 @@ def main() -> None:
             movie = simulate(setting, seed)
             truth = links_of(movie.ids)
             rows = {"joint": joint(movie, truth, seed)}
-            if setting.n * setting.frames <= MAX_PAIRWISE:
+            if "pairwise" in arguments.beside and setting.n * setting.frames <= MAX_PAIRWISE:
                 rows["pairwise"] = pairwise(movie, truth, rows["joint"]["sd"])
-            rows["trackpy"] = best_of_trackpy(movie, truth)
+            if "trackpy" in arguments.beside:
+                rows["trackpy"] = best_of_trackpy(movie, truth)
             for method, row in rows.items():
                 print(setting.name, seed, method, row, flush=True)
                 writer.writerow({"setting": setting.name, "seed": seed, "method": method, **row})

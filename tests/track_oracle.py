@@ -49,6 +49,46 @@ def turning(variances, share, points, times):
     return np.logaddexp.reduce(total)
 
 
+def walled(variances, share, walls, points, times):
+    """The same between two walls across each coordinate: all images of all points after the first.
+
+    After a turn the velocity is a new one, so that what is behind no longer matters, and the step
+    of the turn itself has no image.
+    """
+    diffusion, change, speed, noise = variances
+    d, steps = len(points[0]), len(points) - 1
+
+    def smooth(points, times):
+        # Reflections add up: each point is seen in the room that the ones before led to.
+        total = 0.0
+        for k in range(d):
+            y = [point[k] for point in points]
+            there = [0, *(1 + side for side in (0, 1) if np.isfinite(walls[side][k]))]
+            terms = []
+            for codes in itertools.product(there, repeat=len(y) - 1):
+                sign, shift, places = 1.0, 0.0, [y[0]]
+                for code, value in zip(codes, y[1:], strict=True):
+                    # The map from this room to the first one: place -> sign * place + shift.
+                    if code:
+                        shift, sign = shift + 2 * sign * walls[code - 1][k], -sign
+                    places.append(sign * value + shift)
+                terms.append(moving(variances, [[place] for place in places], times))
+            total += np.logaddexp.reduce(terms)
+        return total
+
+    total = []
+    for turns in itertools.product([False, True], repeat=steps):
+        ends = [0, *(k + 1 for k, turn in enumerate(turns) if turn), len(points)]
+        value = sum(smooth(points[a:b], times[a:b]) for a, b in itertools.pairwise(ends))
+        for k, turn in enumerate(turns):
+            t = times[k + 1] - times[k]
+            sd = np.sqrt(diffusion * t + change * t**3 / 3 + speed * t**2 + 2 * noise)
+            step = np.subtract(points[k + 1], points[k])
+            value += np.log(share) + norm(0, sd).logpdf(step).sum() if turn else np.log1p(-share)
+        total.append(value)
+    return np.logaddexp.reduce(total)
+
+
 def enumerate_tracks(frames, times, memory, rates, volume, log_density):
     """Probabilities of links and of pairs, (N,) of false points, and the log evidence."""
     first, births, deaths, missed, false = rates

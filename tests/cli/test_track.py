@@ -35,6 +35,7 @@ TRACKMATE = "\n".join(
 SECONDS = "\n".join(
     ["x;y;t", *(f"{x};{y};{0.5 * t}".replace(".", ",") for t, x, y in PLACES[::-1])]
 )
+TWICE = "\n".join(["frame,x,y,frame", *(f"{t},{x},{y},{t}" for t, x, y in PLACES)])
 NAMED = "\n".join(["when,u,v,signal", *(f"{t},{x},{y},3" for t, x, y in PLACES)])
 
 
@@ -58,10 +59,11 @@ def tracked(run, write):
             "used the columns frame, x, y, particle, ignored mass, size; column particle",
         ),
         (TRACKMATE, [], "ignored LABEL, TRACK_ID, QUALITY, POSITION_T; skipped 3 rows of titles"),
+        (TWICE, [], "column frame is there twice, with the same values"),
         (SECONDS, [], "times are not whole numbers, so a step is their least gap, 0.5"),
         (NAMED, ["--frame-col", "when", "--coords", "u,v"], "used the columns when, u, v, ignored"),
     ],
-    ids=["plain", "trackpy", "trackmate", "seconds", "named"],
+    ids=["plain", "trackpy", "trackmate", "twice", "seconds", "named"],
 )
 def test_columns_are_found_by_name(tracked, content, options, note):
     found, notes = tracked(content, *GIVEN, *options)
@@ -172,6 +174,22 @@ POINTS = "frame,id,x,y\n1,a,0,0\n2,b,0,0\n"
             [],
             "line 3, column 2 ('x'): expected a finite number, got an empty",
         ),
+        (
+            "frame,x\n1,0\n2,nan\n",
+            [],
+            "line 3, column 2 ('x'): expected a finite number, got 'nan'.",
+        ),
+        (
+            "frame,x\n1,0\n2,1\nb,0\n",
+            [],
+            "line 4, column 1 ('frame'): expected a number as in most rows, got 'b'",
+        ),
+        (
+            "frame,x,frame\n1,0,1\n2,1,3\n",
+            [],
+            "line 3: expected the same in both columns 'frame', got '2' and '3'",
+        ),
+        (POINTS, ["--walls", "boxes"], "--walls must be one of 'auto', 'box', 'none'"),
         ("frame,x\n1,0\n2,b\n", [], "line 3, column 2 ('x'): expected a number, got 'b'"),
         ("when,x\n1,0\n2,1\n", [], "line 1: expected a column of frames called frame, t or POSIT"),
         ("frame,mass\n1,0\n2,1\n", [], "expected one to three coordinates called x, y, z or POSI"),

@@ -1,5 +1,6 @@
 """Tracking against brute force: the exact answer, the chains, the filters, simulated crowds."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -7,7 +8,12 @@ import pandas as pd
 import pytest
 
 import permvi as pv
-from permvi.inference.tracks.candidates import best_association, guess_step, make_links
+from permvi.inference.tracks.candidates import (
+    all_associations,
+    best_association,
+    guess_step,
+    make_links,
+)
 from permvi.inference.tracks.chain import (
     Association,
     Motion,
@@ -15,9 +21,9 @@ from permvi.inference.tracks.chain import (
     Problem,
     Start,
     draw_parameters,
+    no_walls,
     run_chain,
 )
-from permvi.inference.tracks.enumeration import all_associations
 from permvi.inference.tracks.rates import Clock, Rates, end_weights, log_ended, log_seen
 from tests import track_oracle
 
@@ -84,32 +90,35 @@ def test_few_points_are_solved_exactly(case):
         assert track.probability <= track.weakest <= 1
 
 
-def small_problem(variances, turns=None):
+def small_problem(variances, turns=None, walls=None):
     frames, times = scattered((3, 2, 3, 2), 1, 1.2), np.array([0.0, 1.0, 2.0, 4.0])
     points, frame = np.concatenate(frames), np.repeat(np.arange(4), [3, 2, 3, 2])
     later, earlier = np.nonzero(np.subtract.outer(frame, frame) > 0)
     near = frame[later] - frame[earlier] <= 2
     links = make_links(later[near], earlier[near], points, times[frame])
-    if turns is not None:
-        links = links.with_turns()
     clock = Clock(times, 1, np.log(20.0), 2.5)
-    problem = Problem(points, frame, clock, links, dict(RATES), known_sd=True)
+    walls = no_walls(2) if walls is None else walls
+    problem = Problem(points, frame, clock, links, dict(RATES), True, walls)
     motion = Motion(np.ones(2), variances, turns or 0.0)
     return frames, problem, Parameters(Rates(**RATES), motion)
 
 
 FLYING = np.array([0.2, 0.1, 0.6, 0.15])
+# Most points of `small_problem` are near them, and some behind, where noise can put them.
+WALLS = np.array([[-2.0, -np.inf], [1.0, 1.5]])
 
 
 @pytest.mark.parametrize(
-    ("variances", "turns"),
-    [(None, None), (FLYING, None), (FLYING, 0.3)],
-    ids=["walk", "fly", "turn"],
+    ("variances", "turns", "walls"),
+    [(None, None, None), (FLYING, None, None), (FLYING, 0.3, None), (FLYING, 0.3, WALLS)],
+    ids=["walk", "fly", "turn", "walls"],
 )
-def test_chains_visit_what_brute_force_weighs(variances, turns):
-    frames, problem, parameters = small_problem(variances, turns)
+def test_chains_visit_what_brute_force_weighs(variances, turns, walls):
+    frames, problem, parameters = small_problem(variances, turns, walls)
     motion = partial(track_oracle.walk, [1.0, 1.0])
-    if turns is not None:
+    if walls is not None:
+        motion = partial(track_oracle.walled, variances, turns, walls)
+    elif turns is not None:
         motion = partial(track_oracle.turning, variances, turns)
     elif variances is not None:
         motion = partial(track_oracle.moving, variances)
@@ -117,11 +126,10 @@ def test_chains_visit_what_brute_force_weighs(variances, turns):
     links, _, false, _ = track_oracle.enumerate_tracks(frames, times, 1, rates, 20.0, motion)
     rng = np.random.default_rng(0)
     start = Start(Association(problem, np.full(10, -1)), parameters)
-    picks = np.flatnonzero(~problem.links.turn)
+    picks = np.arange(len(problem.links.tails))
     start = run_chain(start, picks, 200, 20, rng, fixed=True).last
     found = run_chain(start, picks, 3000, 60, rng, fixed=True)
-    cands, tails = problem.links.cands[picks], problem.links.tails[picks]
-    shares = found.shares.reshape(len(picks), -1).sum(axis=1)
+    cands, tails, shares = problem.links.cands, problem.links.tails, found.shares
     both = zip(cands.tolist(), tails.tolist(), strict=True)
     np.testing.assert_allclose(shares, [links[pair] for pair in both], atol=0.01)
     np.testing.assert_allclose(found.false, false, atol=0.02)
@@ -130,24 +138,34 @@ def test_chains_visit_what_brute_force_weighs(variances, turns):
     np.testing.assert_allclose(there.mean(axis=0), shares, atol=0.05)
 
 
-def test_hot_chains_visit_turns_as_often_as_their_weights_say():
+@pytest.mark.parametrize("walls", [None, np.array([[-0.5, -0.5], [1.0, 1.0]])])
+def test_hot_chains_visit_turns_as_often_as_their_weights_say(walls):
     """Two points and one link: every state is known, at a temperature of 2."""
     variances, turns, heat = FLYING, 0.3, 2.0
     points = np.array([[0.0, 0.0], [0.9, 0.4]])
     clock = Clock(np.array([0.0, 1.0]), 0, np.log(20.0), 1.0)
     one = np.array([1])
-    links = make_links(one, one - 1, points, clock.times).with_turns()
-    problem = Problem(points, np.arange(2), clock, links, dict(RATES), known_sd=True)
+    links = make_links(one, one - 1, points, clock.times)
+    inside = no_walls(2) if walls is None else walls
+    problem = Problem(points, np.arange(2), clock, links, dict(RATES), True, inside)
     parameters = Parameters(Rates(**RATES), Motion(np.ones(2), variances, turns))
     start = Start(Association(problem, np.full(2, -1)), parameters)
     rng = np.random.default_rng(0)
     found = run_chain(start, np.array([0]), 200, 1000, rng, heat=heat, fixed=True)
-    ends, scores = problem.ends(parameters), problem.scores(parameters)
-    smooth = track_oracle.moving(variances, points, clock.times)
-    weights = np.array([ends[2].sum(), *(ends[0, 0] + ends[1, 1] + scores + [smooth, 0.0])]) / heat
+    ends = problem.ends(parameters)
+    score, turned = problem.scores(parameters)[0], problem.turned(parameters)[0]
+    places = itertools.product(*([x] if walls is None else images(x, walls) for x in points[1]))
+    smooth = [track_oracle.moving(variances, [points[0], y], clock.times) for y in places]
+    linked = ends[0, 0] + ends[1, 1] + np.array([*(np.add(score, smooth)), turned])
+    weights = np.array([ends[2].sum(), *linked]) / heat
     expected = np.exp(weights - np.logaddexp.reduce(weights))
     # Steps are repeated for a few moves, so that 200,000 of them err by less than this.
-    np.testing.assert_allclose(found.shares, expected[1:], atol=0.01)
+    np.testing.assert_allclose(found.shares, expected[1:].sum(), atol=0.01)
+
+
+def images(place, walls):
+    """A coordinate and its mirror images at walls that are the same along all coordinates."""
+    return [place, 2 * walls[0, 0] - place, 2 * walls[1, 0] - place]
 
 
 def test_links_of_particles_at_walls():
@@ -163,12 +181,49 @@ def test_links_of_particles_at_walls():
         frames.append(x + 0.05 * rng.normal(size=x.shape))
         truth += [(total - 8 + k, total + k) for k in range(8) if total]
         total += 8
-    found = pv.track(frames, motion="velocity", seed=0)
+    found = pv.track(frames, motion="velocity", walls="none", seed=0)
+    assert found.settings["walls"] == "none"
     assert f1(found, set(truth)) > 0.97
     share = bounced / len(truth)
     mean, sd = found.summary()["turns"]
     assert share > 0.05
     assert mean == pytest.approx(share, abs=4 * sd)
+    # Walls are found, and explain all turns.
+    walled = pv.track(frames, motion="velocity", seed=0)
+    assert walled.settings["walls"] == "box"
+    assert f1(walled, set(truth)) > 0.99
+    mean, sd = walled.summary()["turns"]
+    assert mean < 4 * sd
+
+
+def test_no_walls_are_found_where_particles_leave(rng):
+    x, v = 40 * rng.random((60, 2)) - 10, rng.normal(size=(60, 2))
+    frames = []
+    for _ in range(20):
+        x = x + v
+        frames.append(x[((x > 0) & (x < 20)).all(axis=1)])
+    found = pv.track(frames, motion="velocity", num_moves=2000, num_draws=20)
+    assert found.settings["walls"] == "none"
+
+
+def test_weights_at_walls_are_those_of_mirrored_points():
+    """The filters with codes weigh a track as the dense normal of its points in unfolded rooms."""
+    walls = np.array([[-1.0, -1.0], [1.0, 1.0]])
+    points = np.array([[0.8, 0.1], [0.7, -0.6], [-0.2, -0.7], [-0.9, 0.2]])
+    frame = np.arange(4)
+    clock = Clock(frame.astype(float), 0, 3.0, 1.0)
+    links = make_links(frame[1:], frame[:-1], points, clock.times)
+    problem = Problem(points, frame, clock, links, dict(RATES), True, walls)
+    association = Association(problem, frame - 1)
+    # The first coordinate meets the upper wall, then the lower one; the second the lower one.
+    association.code[1:] = [2, 3 * 1, 1]
+    unfolded = np.array([[0.8, 0.1], [1.3, -0.6], [2.2, -1.3], [3.1, -2.2]])
+    expected = track_oracle.moving(FLYING, unfolded, clock.times)
+    assert association.log_likelihood(FLYING) == pytest.approx(expected, abs=1e-9)
+    parameters = Parameters(Rates(**RATES), Motion(np.ones(2), FLYING, 0.1))
+    ends, scores = problem.ends(parameters), problem.scores(parameters)
+    total = expected + ends[0, 0] + ends[1, 3] + scores.sum()
+    assert association.log_weight(parameters) == pytest.approx(total, abs=1e-9)
 
 
 def test_weights_of_associations_with_velocities_are_those_of_dense_normals():
@@ -231,7 +286,7 @@ def test_parameters_are_drawn_from_their_posterior():
     frame = np.arange(400)
     clock = Clock(frame.astype(float), 0, 5.0, 1.0)
     links = make_links(frame[1:], frame[:-1], points, clock.times)
-    problem = Problem(points, frame, clock, links, {}, known_sd=False)
+    problem = Problem(points, frame, clock, links, {}, False, no_walls(1))
     now = Parameters(Rates(1.0, 0.1, 0.05, 0.05, 0.1), Motion(np.ones(1)))
     association = Association(problem, frame - 1)
     draws = []

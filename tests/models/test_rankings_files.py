@@ -97,6 +97,13 @@ def test_preflib_without_names_and_with_odd_totals(read):
     assert read(twice, "a.soi").items == ("Ann, the first", "Cy", "Cy (3)")
 
 
+def test_counts_of_preflib_may_be_written_as_decimals(read):
+    assert read(OLD + "3.0,1,2,3\n20.00,3,2,1\n", "a.soc").counts.tolist() == [3, 20]
+    few = "3\n1,Ann\n2,Bob\n9,9,2\n4,1,2\n"
+    with pytest.raises(ValueError, match="line 4: expected the names of items 1 to 3, got '9,9,2'"):
+        read(few, "a.soi")
+
+
 @pytest.mark.parametrize(
     ("orders", "kind", "message"),
     [
@@ -107,6 +114,7 @@ def test_preflib_without_names_and_with_odd_totals(read):
         ("5: 1,{2\n", "toi", "line 10: expected item numbers with ties in braces, got '1,{2'"),
         ("5: 1,,2\n", "toi", "line 10: expected item numbers with ties in braces"),
         ("x: 1,2\n", "soi", "line 10: expected a count, got 'x'"),
+        ("2.5: 1,2\n", "soi", "line 10: expected a count, got '2.5'"),
         ("1,2,3\n", "soi", "line 10: expected 'count: order', got '1,2,3'"),
         ("", "soi", "expected orders after the header, got none"),
         ("5: 1\n", "cat", "expected a file of PrefLib of type soc, soi, toc, toi, got 'cat'"),
@@ -145,6 +153,15 @@ def test_mistakes_in_preflib(read, orders, kind, message):
         ("day,winner,loser\n1,A,B\n2,B,A\n", "AB", [[0, 1], [1, 0]], "ignored column 'day'"),
         ("winner,loser,draw\nA,B,0\nB,A,1\n", "AB", [[0, 1], [0, 0]], "a winner and a loser"),
         ("# made by hand\nfirst,second\nA,B\n", "AB", [[0, 1]], "skipped 1 lines"),
+        # Saved indices, with and without a column of judges.
+        (",judge,A,B\n0,x,1,2\n1,y,2,1\n", "AB", [[0, 1], [1, 0]], "read as ranks"),
+        ("Unnamed: 0,A,B\n0,1,2\n1,2,1\n", "AB", [[0, 1], [1, 0]], "read as ranks"),
+        ("Unnamed: 0,A,B\nx,1,2\ny,2,1\n", "AB", [[0, 1], [1, 0]], "read as ranks"),
+        ("index,winner,loser\n1,A,B\n2,B,A\n", "AB", [[0, 1], [1, 0]], "2 rankings of 2 items"),
+        # Tied items have the mean of their ranks.
+        ("A,B,C\n1.5,1.5,3\n2,1,3\n", "ABC", [[0, 0, 1], [1, 0, 2]], "1 for the best"),
+        ("A,B,C\n1.5,2.5,3\n2,1,3\n", "ABC", [[2, 1, 0], [1, 2, 0]], "larger is better"),
+        ("1,2,3\n2,1,3\n", "123", [[1, 0, 2]], "the first row names the items, 1, 2, 3"),
     ],
 )
 def test_csv(read, content, items, levels, note):
@@ -178,6 +195,19 @@ def test_the_format_can_be_given(read):
         ("judge,item,score\nx,A,3\nx,A,4\n", "line 3: expected 'A' once, got it again"),
         ("winner,loser\nA,\n", "line 2: expected two items, got an empty cell"),
         ("only,a header\n", "expected a header and rows, got 1 rows"),
+        (
+            "2,1,3\n1,2,3\n",
+            "line 1: expected a header with the names of the items, got the numbers",
+        ),
+        (
+            "item,x,y,z\nA,1,2,1\nB,2,1,2\n",
+            "line 1: expected a row for each judge and a column for",
+        ),
+        (
+            "judge,A,B\nx,90%,20%\ny,10%,5%\n",
+            r"line 2, column 2 \('A'\): expected a number, got '90%'",
+        ),
+        ("count,first,second\n3e11,A,B\n", "expected up to 1,000,000,000 rankings, got 3e.11"),
     ],
 )
 def test_mistakes_in_csv(read, content, message):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from permvi.posterior.tracks import TrackPosterior
 
 _MOTIONS = ("auto", "walk", "velocity")
+_WALLS = ("auto", "box", "none")
 _LAYOUTS = ("permvi", "trackpy", "trackmate", "napari")
 # What --option sets.
 _SETTINGS = ("num_moves", "num_draws")
@@ -46,6 +47,14 @@ def track(
         typer.Option(
             help="walk (random steps), velocity (particles go on in their direction), or auto.",
             autocompletion=options.starting(_MOTIONS),
+        ),
+    ] = "auto",
+    walls: Annotated[
+        str,
+        typer.Option(
+            help="box (with a velocity, particles are reflected at the sides of the box around all "
+            "points), none, or auto.",
+            autocompletion=options.starting(_WALLS),
         ),
     ] = "auto",
     memory: Annotated[
@@ -128,6 +137,7 @@ def track(
     are looked at together. What is not given of this is inferred.
     """
     one_of("--motion", motion, _MOTIONS)
+    one_of("--walls", walls, _WALLS)
     one_of("--layout", layout, _LAYOUTS)
     of_method = options.settings_of(option, _SETTINGS)
     files = {
@@ -159,6 +169,7 @@ def track(
             scene,
             None if steps is None else steps[0] if len(steps) == 1 else steps,
             motion=motion,
+            walls=walls,
             memory=memory,
             first=first,
             births=births,
@@ -280,10 +291,11 @@ def _show(found: "TrackPosterior", everything: bool) -> None:  # noqa: FBT001 (a
     ]
     alone = sum(found.track_of == 0)
     evidence = "" if found.log_evidence is None else f", log evidence {found.log_evidence:.6g}"
+    at_walls = " between walls" if found.settings.get("walls") == "box" else ""
     lines = [
         f"{len(found.tracks):,} tracks, {alone:,} points likely false, "
         f"{found.expected_switches:.1f} links expected to be wrong",
-        f"motion: {found.settings['motion']}, memory {found.settings['memory']}",
+        f"motion: {found.settings['motion']}{at_walls}, memory {found.settings['memory']}",
         f"inferred: {', '.join(inferred)}",
         f"verdict: {found.verdict} ({found.reason})",
         f"method: {found.method}{evidence}",

@@ -9,7 +9,7 @@ import numpy as np
 
 from permvi._csv import Numbers, Row, at, check_width, is_number, read_rows
 from permvi.models.scene_columns import Columns, find_columns
-from permvi.models.scenes import Scene, gather
+from permvi.models.scenes import Scene, gather, odd_frame
 
 if TYPE_CHECKING:
     from permvi.posterior.tracks import TrackPosterior
@@ -36,6 +36,10 @@ def read_scene(
         # Some programs save row numbers below no name.
         header = header._replace(cells=["", *header.cells])
     names = [cell.strip() for cell in header.cells]
+    twin = names.index(names[0], 1) if names[0] in names[1:] else None
+    if twin is not None:
+        # A saved index that is a column as well, as trackpy leaves it.
+        names[0] = ""
     try:
         columns = find_columns(names, frame_col, coords)
     except ValueError as error:
@@ -45,6 +49,7 @@ def read_scene(
     skipped = 0
     numbers = Numbers(path, separator, names, skip=0)
     frames: list[str] = []
+    lines: list[int] = []
     ids: list[str] = []
     values: list[np.ndarray] = []
     places: dict[tuple[str, str], int] = {}
@@ -53,6 +58,11 @@ def read_scene(
         if not values and skipped < _MOST_TITLES and _is_title(row, columns):
             skipped += 1
             continue
+        if twin is not None and row.cells[0].strip() != row.cells[twin].strip():
+            raise ValueError(
+                f"{at(path, row.line)}: expected the same in both columns {names[twin]!r:.40}, got "
+                f"{row.cells[0].strip()!r:.40} and {row.cells[twin].strip()!r:.40}."
+            )
         frame, name = _names(path, row, names, columns)
         if name is not None:
             if not columns.earlier and (frame, name) in places:
@@ -63,9 +73,16 @@ def read_scene(
             places[frame, name] = row.line
             ids.append(name)
         frames.append(frame)
+        lines.append(row.line)
         values.append(_coordinates(path, row, names, columns, numbers))
     if not values:
         raise ValueError(f"{path}: expected points below the header, got none.")
+    odd = odd_frame(frames)
+    if odd is not None:
+        place = at(path, lines[odd], columns.frame + 1, names[columns.frame])
+        raise ValueError(f"{place}: expected a number as in most rows, got {frames[odd]!r:.60}.")
+    if twin is not None:
+        notes.append(f"column {names[twin]} is there twice, with the same values")
     if columns.ignored:
         used = [names[columns.frame], *(names[k] for k in columns.coords)]
         if columns.ids is not None:
@@ -107,7 +124,11 @@ def _names(path: Path, row: Row, names: list[str], columns: Columns) -> tuple[st
 def _coordinates(
     path: Path, row: Row, names: list[str], columns: Columns, numbers: Numbers
 ) -> np.ndarray:
-    cells = [cell if k in columns.coords else "" for k, cell in enumerate(row.cells)]
+    # The advice to leave such cells empty would be wrong here.
+    cells = [
+        cell if k in columns.coords and cell.strip().lower() != "nan" else ""
+        for k, cell in enumerate(row.cells)
+    ]
     values = numbers.of(Row(row.line, cells))[list(columns.coords)]
     for k, value in zip(columns.coords, values, strict=True):
         if not np.isfinite(value):

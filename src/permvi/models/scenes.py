@@ -61,6 +61,12 @@ def as_scene(
         found = find_columns(header, frame_col, coords)
         table = np.column_stack([frames.iloc[:, k].to_numpy(np.float64) for k in found.coords])
         labels = [str(value) for value in frames.iloc[:, found.frame].tolist()]
+        odd = odd_frame(labels)
+        if odd is not None:
+            raise ValueError(
+                f"frames must have numbers as frames, as most rows have, got {labels[odd]!r:.60} "
+                f"in row {odd}."
+            )
         own = None if found.ids is None else [str(v) for v in frames.iloc[:, found.ids].tolist()]
         return gather(table, labels, own, [header[k] for k in found.coords], earlier=found.earlier)
     return _from_arrays(frames, times, ids, names, axes)
@@ -181,6 +187,13 @@ def gather(
         tuple(notes),
     )
     return _checked(scene)
+
+
+def odd_frame(labels: Sequence[str]) -> int | None:
+    """The first row whose frame is no number, if those of most rows are; else None."""
+    numeric = {label: _numbers([label]) is not None for label in dict.fromkeys(labels)}
+    odd = [k for k, label in enumerate(labels) if not numeric[label]]
+    return odd[0] if odd and 2 * len(odd) < len(labels) else None
 
 
 def _checked(scene: Scene) -> Scene:

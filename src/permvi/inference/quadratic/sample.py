@@ -15,7 +15,6 @@ from permvi._checks import positive_number, whole
 from permvi._threads import pool
 from permvi.inference.interruptible import Stop
 from permvi.inference.quadratic.form import Form
-from permvi.inference.quadratic.missed import unseen
 from permvi.inference.quadratic.tempering import (
     Ensemble,
     Evidence,
@@ -23,7 +22,7 @@ from permvi.inference.quadratic.tempering import (
     Sweeps,
     log_evidence,
 )
-from permvi.inference.quadratic.twins import Cells, Twins
+from permvi.inference.quadratic.twins import Cells, Twins, unseen
 
 # Sweeps of a chain around the best mode, which tell how firmly each row stays there.
 _PILOT = 400

@@ -21,6 +21,10 @@ from scipy.sparse.csgraph import connected_components
 
 from permvi.inference.map import Quadratic
 
+# Rows that a swap changes; the most draws that are looked for, and looked at, in `unseen`.
+_SWAP = 2
+_LOOKED_FOR, _LOOKED_AT = 200, 2000
+
 
 class Twins(NamedTuple):
     """Classes of twins, each named by its first member.
@@ -138,3 +142,23 @@ def _arrangements(labels: np.ndarray, num: int, rng: np.random.Generator) -> np.
     result = np.empty_like(shuffled)
     result[:, order] = shuffled
     return result
+
+
+def unseen(draws: np.ndarray, known: np.ndarray, twins: Twins) -> float:
+    """Return the share of draws (k, N) that are more than a swap away from all ``known`` (m, N).
+
+    An ensemble of lower evidence has missed a part of the posterior, and what it has seen is new
+    only where others have not been, too. A chain goes by swaps: what has seen a permutation has
+    seen those that are a swap away, as far as they matter. Permutations that twins make of each
+    other are one.
+    """
+    if len(draws) == 0:
+        return 0.0
+    wanted = twins.canonical(_some(draws, _LOOKED_FOR))
+    seen = twins.canonical(_some(known, _LOOKED_AT))
+    return float(np.mean([((seen != one).sum(axis=1) > _SWAP).all() for one in wanted]))
+
+
+def _some(draws: np.ndarray, most: int) -> np.ndarray:
+    """Return at most so many draws, evenly spread."""
+    return draws[np.unique(np.linspace(0, len(draws) - 1, most).round().astype(int))]

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from permvi._assignment.lists import Pairs, solve_pairs
+from permvi._compiled import compiled
 from permvi.inference.tracks.rates import Clock, Rates, end_weights, log_seen
 
 # A link is left out if it is this many nats less probable than its two ends without it.
@@ -20,6 +21,8 @@ MAX_EXACT_LINKS = 200
 _WINDOW = 3.0
 _MAX_SOURCES = 3_000
 _NUM_EM = 40
+# More associations than this are not listed one by one.
+MAX_ASSOCIATIONS = 200_000
 
 
 class Links(NamedTuple):
@@ -30,15 +33,12 @@ class Links(NamedTuple):
         cands: (E,) the earlier point.
         span: (E,) the time between them.
         square: (E, d) the squares of the steps along the coordinates.
-        turn: (E,) whether the particle takes a new direction on the way. Either no link does, or
-            each link is there twice, without and with a turn.
     """
 
     tails: np.ndarray
     cands: np.ndarray
     span: np.ndarray
     square: np.ndarray
-    turn: np.ndarray
 
     @property
     def moved(self) -> np.ndarray:
@@ -53,16 +53,6 @@ class Links(NamedTuple):
         """Keep some of the links, in their order."""
         return Links(*(part[chosen] for part in self))
 
-    @property
-    def kinds(self) -> int:
-        """How often each link is there."""
-        return 2 if self.turn.any() else 1
-
-    def with_turns(self) -> "Links":
-        """Return each link twice, without and with a turn."""
-        doubled = Links(*(np.repeat(part, 2, axis=0) for part in self))
-        return doubled._replace(turn=np.tile([False, True], len(self.tails)))
-
 
 def make_links(tails: np.ndarray, cands: np.ndarray, points: np.ndarray, time: np.ndarray) -> Links:
     """Sort links, drop repeated ones, and measure their steps."""
@@ -70,7 +60,7 @@ def make_links(tails: np.ndarray, cands: np.ndarray, points: np.ndarray, time: n
     keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
     tails, cands = keys // len(points), keys % len(points)
     square = (points[tails] - points[cands]) ** 2
-    return Links(tails, cands, time[tails] - time[cands], square, np.zeros(len(tails), bool))
+    return Links(tails, cands, time[tails] - time[cands], square)
 
 
 def log_steps(links: Links, sd: np.ndarray) -> np.ndarray:
@@ -177,9 +167,9 @@ def hopeful(best: Best) -> np.ndarray:
 
 
 def edges_of(links: Links, pred: np.ndarray) -> np.ndarray:
-    """(N,) the number of the link of each point with its ``pred``, without a turn; -1 for none."""
+    """(N,) the number of the link of each point with its ``pred``; -1 for none."""
     edge = np.full(len(pred), -1)
-    there = np.flatnonzero((links.cands == pred[links.tails]) & ~links.turn)
+    there = np.flatnonzero(links.cands == pred[links.tails])
     edge[links.tails[there]] = there
     return edge
 
@@ -235,3 +225,50 @@ def guess_step(points: np.ndarray, frame: np.ndarray, times: np.ndarray) -> np.n
         if value > best:
             best, answer = value, np.sqrt(variance)
     return answer * size
+
+
+@compiled()
+def _list(starts: np.ndarray, cands: np.ndarray, most: int) -> tuple[np.ndarray, int, bool]:
+    """(A, N) the predecessors of all associations, and whether there are at most ``most``."""
+    N = len(starts) - 1
+    found = np.empty((most, N), np.int32)
+    # The choice of each point: its candidates in turn, then none.
+    choice, pred = starts[:-1].copy(), np.full(N, -1, np.int32)
+    used = np.zeros(N, np.bool_)
+    num, i = 0, 0
+    while i >= 0:
+        if i == N:
+            if num == most:
+                return found, num, False
+            found[num] = pred
+            num += 1
+            i -= 1
+            continue
+        if pred[i] >= 0:
+            used[pred[i]] = False
+            pred[i] = -1
+        while choice[i] < starts[i + 1] and used[cands[choice[i]]]:
+            choice[i] += 1
+        if choice[i] < starts[i + 1]:
+            pred[i] = cands[choice[i]]
+            used[pred[i]] = True
+            choice[i] += 1
+            i += 1
+        elif choice[i] == starts[i + 1]:
+            choice[i] += 1
+            i += 1
+        else:
+            choice[i] = starts[i]
+            i -= 1
+    return found, num, True
+
+
+def all_associations(starts: np.ndarray, cands: np.ndarray) -> np.ndarray | None:
+    """(A, N) the predecessor of each point, -1 for none, in each association; None if too many."""
+    sizes = np.diff(starts)
+    # Points can choose independently of each other but for what is used: an upper bound is enough
+    # for nearly all problems that are far too large.
+    if np.log1p(sizes).sum() > 4.0 * np.log(MAX_ASSOCIATIONS):
+        return None
+    found, num, complete = _list(starts, cands, MAX_ASSOCIATIONS)
+    return found[:num] if complete else None

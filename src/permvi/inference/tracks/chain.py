@@ -67,6 +67,8 @@ class Problem:
         links: The candidates.
         given: The rates that are known.
         known_sd: Whether the steps of a random walk are.
+        walls: (2, d) the lower and upper walls that particles with a velocity meet; infinite where
+            there is none.
     """
 
     points: np.ndarray
@@ -75,6 +77,7 @@ class Problem:
     links: Links
     given: dict[str, float]
     known_sd: bool
+    walls: np.ndarray
 
     @property
     def time(self) -> np.ndarray:
@@ -87,14 +90,24 @@ class Problem:
         found = log_links(links, self.frame, self.clock, parameters.rates)
         if motion.variances is None:
             return found + log_steps(links, motion.sd)
-        if links.kinds == 1:
-            return found
-        turned = np.log(motion.turns) + log_turns(links, motion.variances)
-        return found + np.where(links.turn, turned, np.log1p(-motion.turns))
+        return found + np.log1p(-motion.turns)
+
+    def turned(self, parameters: Parameters) -> np.ndarray:
+        """(E,) log weights of links on which particles take a new velocity."""
+        links, motion = self.links, parameters.motion
+        if motion.variances is None or not motion.turns:
+            return np.full(len(links.tails), -np.inf)
+        found = log_links(links, self.frame, self.clock, parameters.rates)
+        return found + np.log(motion.turns) + log_turns(links, motion.variances)
 
     def ends(self, parameters: Parameters) -> np.ndarray:
         """(3, N) log weights of beginning, ending and being alone."""
         return end_weights(self.clock, parameters.rates, self.frame)
+
+
+def no_walls(d: int) -> np.ndarray:
+    """(2, d) walls that are nowhere."""
+    return np.repeat([[-np.inf], [np.inf]], d, axis=1)
 
 
 class Association:
@@ -104,6 +117,7 @@ class Association:
         pred: (N,) the earlier point that each is linked with, -1 for none.
         succ: (N,) the later one.
         edge: (N,) the candidate link with ``pred``.
+        code: (N,) what happens on the way from ``pred``, see `filters`; 0 if nothing does.
         state: Filters, for particles with a velocity.
     """
 
@@ -116,24 +130,35 @@ class Association:
         self.succ = np.full(N, -1)
         later = np.flatnonzero(self.pred >= 0)
         self.succ[self.pred[later]] = later
+        self.code = np.zeros(N, np.int64)
         self.state = (
             *(np.zeros((N, d, 2)), np.zeros((N, 3)), np.zeros((N, 3)), np.zeros((N, d, 2))),
-            *(np.zeros(N), np.zeros(N)),
+            np.zeros(N),
         )
 
     @property
     def turned(self) -> np.ndarray:
         """The points that come after a turn."""
-        later = np.flatnonzero(self.edge >= 0)
-        return later[self.problem.links.turn[self.edge[later]]]
+        from permvi.inference.tracks.filters import TURN
+
+        return np.flatnonzero(self.code == TURN)
+
+    def _scene(self, variances: np.ndarray) -> tuple[np.ndarray, ...]:
+        problem = self.problem
+        return problem.points, problem.time, variances, problem.walls
 
     def _filter(self, variances: np.ndarray) -> float:
         """Filter the heads of all tracks, which begin anew after a turn; return the likelihood."""
         from permvi.inference.tracks.filters import filter_heads
 
-        pred = self.pred.copy()
-        pred[self.turned] = -1
-        return filter_heads(pred, self.problem.points, self.problem.time, variances, self.state)
+        return filter_heads(self.pred, self.code, *self._scene(variances), self.state)
+
+    def at_walls(self, variances: np.ndarray) -> "Association":
+        """Choose for all points the images that are nearest to where they are expected."""
+        from permvi.inference.tracks.filters import nearest_images
+
+        nearest_images(self.pred, *self._scene(variances), self.state, self.code)
+        return self
 
     def log_likelihood(self, variances: np.ndarray) -> float:
         """The log likelihood of all points but the first of each track; filters their heads."""
@@ -144,21 +169,20 @@ class Association:
         """Filter the heads and tails of all tracks."""
         from permvi.inference.tracks.filters import filter_tails
 
-        problem = self.problem
         self._filter(variances)
-        succ = self.succ.copy()
-        succ[self.pred[self.turned]] = -1
-        filter_tails(succ, problem.points, problem.time, variances, self.state)
+        filter_tails(self.succ, self.code, *self._scene(variances), self.state)
 
     def log_weight(self, parameters: Parameters) -> float:
-        """The log weight of the association and the points."""
+        """The log weight of the association, of what happens on the way, and of the points."""
         ends = self.problem.ends(parameters)
-        first, last = self.pred < 0, self.succ < 0
+        first, last, turned = self.pred < 0, self.succ < 0, self.turned
         total = ends[0, first & ~last].sum() + ends[1, last & ~first].sum()
         total += ends[2, first & last].sum()
-        total += self.problem.scores(parameters)[self.edge[~first]].sum()
+        scores = self.problem.scores(parameters)
+        total += scores[self.edge[~first]].sum() - scores[self.edge[turned]].sum()
         if parameters.motion.variances is not None:
             total += self._filter(parameters.motion.variances)
+            total += self.problem.turned(parameters)[self.edge[turned]].sum()
         return float(total)
 
 
@@ -192,7 +216,7 @@ def draw_parameters(
     if motion.variances is not None:
         if rng is not None:
             motion = motion._replace(variances=_move_motion(association, motion.variances, rng))
-            if problem.links.kinds > 1:
+            if motion.turns:
                 turned = len(association.turned)
                 others = np.count_nonzero(association.edge >= 0) - turned
                 motion = motion._replace(turns=rng.beta(1.0 + turned, _AGAINST_TURNS + others))
@@ -268,7 +292,7 @@ def run_chain(
 
     Args:
         start: Where to begin; its association is changed.
-        picks: The links that moves begin with; of those with and without a turn, the latter.
+        picks: The links that moves begin with.
         num_draws: How many draws to return.
         per_link: How many moves to try before each, for every link.
         rng: A generator.
@@ -294,22 +318,20 @@ def run_chain(
         if not fixed:
             parameters = draw_parameters(association, parameters, rng)
         if k == 0 or not fixed:
-            variances = (
-                np.zeros(4)
-                if parameters.motion.variances is None
-                else (parameters.motion.variances)
-            )
+            given = parameters.motion.variances
+            variances = np.zeros(4) if given is None else given
             ends, scores = problem.ends(parameters), problem.scores(parameters)
+            turned = problem.turned(parameters)
             share = false_share(ends)
         if moving:
             association.refresh(variances)
         if len(picks):
             kernels.run(
                 *(num_rounds, num_moves, picks, blocks, starts, links.cands, links.tails, scores),
-                *(ends, problem.frame, problem.points, problem.time, int(moving), variances, heat),
-                *(links.kinds, links.turn),
-                *(association.pred, association.succ, association.edge, counts, association.state),
-                rng,
+                *(turned, ends, problem.frame, problem.points, problem.time, int(moving)),
+                *(variances, problem.walls, heat),
+                *(association.pred, association.succ, association.edge, association.code),
+                *(counts, association.state, rng),
             )
         else:
             used = association.edge[association.edge >= 0]

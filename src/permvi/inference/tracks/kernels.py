@@ -1,100 +1,33 @@
 """Compiled moves between associations; importing them imports numba.
 
 An association links every point i with at most one earlier point, its ``pred``, and every point is
-the ``pred`` of at most one other. With all tracks cut at a link, a **head** is what ends with a
-point j and a **tail** is what begins with a point i. The gain of a link is the log weight of head
-and tail as one track less that of the two as they are, apart from what it costs to begin and end.
-Points that walk at random have a fixed gain for each link. For points with a velocity, it depends
-on the whole tracks, through the filter of the head and the likelihood of the tail. If they may turn
-on the way, each candidate is there twice, without and with a turn. A turn has a fixed gain, and to
-the filters it is an end and a beginning.
+the ``pred`` of at most one other. What links are worth is in `gains`.
 
-All moves are symmetric but for turns: a link is picked uniformly from the candidates that lead to a
-frame, a kind of move independently of it, and the reverse is found in as many ways. Whether a link
-that is added has a turn is chosen with fixed probabilities. Dividing the weight of each link by the
-probability of its choice makes up for it, except for the picked link where it is only added or only
-removed: either way it was picked.
+All moves are symmetric: a link is picked uniformly from the candidates that lead to a frame, a kind
+of move independently of it, and the reverse is found in as many ways. The codes of links that are
+added are drawn from their distribution given all others, and moves are weighed by sums over codes.
 """
 
 import numpy as np
 
 from permvi._compiled import compiled
-from permvi.inference.tracks.filters import (
-    State,
-    meet,
-    observe,
-    predict,
-    update_head,
-    update_tail,
-)
+from permvi.inference.tracks.filters import TURN, State, update_head, update_tail
+from permvi.inference.tracks.gains import Where, draw_join, join, thread
 
-# Room for a mean and a covariance, twice.
-_Room = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-# Points, times, motion, filters, room, and whether links have a turn.
-_Where = tuple[np.ndarray, np.ndarray, np.ndarray, State, _Room, np.ndarray]
-# How often links with a turn are chosen.
-_TURNS = 0.15
-_LOG_TURN, _LOG_NO_TURN = float(np.log(_TURNS)), float(np.log(1.0 - _TURNS))
+# The share of moves that draw the code of a link anew.
+_REDRAWN = 0.05
+# The arrays pred, succ, edge and code; since when each link is there, and how long others were.
+_Now = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+_Account = tuple[np.ndarray, np.ndarray]
 
 
 @compiled()
-def _choose(e: int, kinds: int, rng: np.random.Generator) -> int:
-    """Choose between a link without a turn and the same with one."""
-    return e + 1 if kinds > 1 and rng.random() < _TURNS else e
-
-
-@compiled()
-def _find(
-    starts: np.ndarray, cands: np.ndarray, j: int, i: int, kinds: int, rng: np.random.Generator
-) -> int:
-    """The number of a candidate link from j to i; -1 if there is none."""
-    for e in range(starts[i], starts[i + 1], kinds):
+def _find(starts: np.ndarray, cands: np.ndarray, j: int, i: int) -> int:
+    """The number of the candidate link from j to i; -1 if there is none."""
+    for e in range(starts[i], starts[i + 1]):
         if cands[e] == j:
-            return _choose(e, kinds, rng)
+            return e
     return -1
-
-
-@compiled()
-def _join(e: int, j: int, i: int, scores: np.ndarray, moving: int, where: _Where) -> float:
-    """The gain of link e from j to i."""
-    points, time, motion, state, room, turn = where
-    if not moving or turn[e]:
-        return scores[e]
-    mean, cov = room[0], room[1]
-    predict(j, i, state[0][j], state[1][j], points, time, motion, mean, cov)
-    met = meet(mean, cov, state[2][i], state[3][i], state[4][i])
-    return scores[e] + met - state[5][i]
-
-
-@compiled()
-def _thread(
-    a: int, i: int, c: int, ea: int, ec: int, scores: np.ndarray, moving: int, where: _Where
-) -> float:
-    """The gain of point i between the head of a and the tail of c, where they are not -1."""
-    total = 0.0
-    if not moving:
-        if a >= 0:
-            total += scores[ea]
-        if c >= 0:
-            total += scores[ec]
-        return total
-    points, time, motion, state, room, turn = where
-    mean, cov, next_mean, next_cov = room
-    if a >= 0 and not turn[ea]:
-        predict(a, i, state[0][a], state[1][a], points, time, motion, mean, cov)
-        total += scores[ea] + observe(mean, cov, motion[3])
-    else:
-        if a >= 0:
-            total += scores[ea]
-        mean[:] = 0.0
-        cov[0], cov[1], cov[2] = motion[3], 0.0, motion[2]
-    if c >= 0 and turn[ec]:
-        total += scores[ec]
-    elif c >= 0:
-        predict(i, c, mean, cov, points, time, motion, next_mean, next_cov)
-        met = meet(next_mean, next_cov, state[2][c], state[3][c], state[4][c])
-        total += scores[ec] + met - state[5][c]
-    return total
 
 
 @compiled()
@@ -111,51 +44,42 @@ def _node(i: int, before: int, after: int, ends: np.ndarray) -> float:
 
 
 @compiled()
-def _link(
-    i: int,
-    e: int,
-    j: int,
-    step: int,
-    pred: np.ndarray,
-    succ: np.ndarray,
-    edge: np.ndarray,
-    since: np.ndarray,
-    counts: np.ndarray,
-) -> None:
+def _link(i: int, e: int, j: int, kind: int, step: int, now: _Now, account: _Account) -> None:
     """Make j (-1 for none) the predecessor of i by link e, and keep account of the time."""
+    pred, succ, edge, code = now
+    since, counts = account
     old = pred[i]
     if old >= 0:
         counts[edge[i]] += step - since[i]
         if succ[old] == i:
             succ[old] = -1
-    pred[i], edge[i], since[i] = j, e, step
+    pred[i], edge[i], since[i], code[i] = j, e, step, kind
     if j >= 0:
         succ[j] = i
 
 
 @compiled()
 def _follow(
-    ahead: tuple[int, int, int],
-    back: tuple[int, int, int],
-    pred: np.ndarray,
-    succ: np.ndarray,
-    edge: np.ndarray,
-    where: _Where,
+    ahead: tuple[int, int, int, int], back: tuple[int, int, int, int], now: _Now, where: Where
 ) -> None:
-    """Filter heads from ``ahead`` on and tails from ``back`` backwards, each up to a turn."""
-    points, time, motion, state, _, turn = where
+    """Filter heads from ``ahead`` on and tails from ``back`` backwards, while they change."""
+    pred, succ, _, code = now
+    (points, time, motion, walls), state = where[0], where[2]
     for i in ahead:
         while i >= 0:
-            before = pred[i] if pred[i] >= 0 and not turn[edge[i]] else -1
-            update_head(i, before, points, time, motion, state)
+            before = pred[i] if code[i] != TURN else -1
+            if update_head(i, before, code[i], points, time, motion, walls, state)[1]:
+                break
             i = succ[i]
-            if i >= 0 and turn[edge[i]]:
+            if i >= 0 and code[i] == TURN:
                 break
     for i in back:
         while i >= 0:
-            after = succ[i] if succ[i] >= 0 and not turn[edge[succ[i]]] else -1
-            update_tail(i, after, points, time, motion, state)
-            i = pred[i] if pred[i] >= 0 and not turn[edge[i]] else -1
+            c = succ[i]
+            after = c if c >= 0 and code[c] != TURN else -1
+            if update_tail(i, after, code[max(c, 0)], points, time, motion, walls, state):
+                break
+            i = pred[i] if code[i] != TURN else -1
 
 
 @compiled()
@@ -168,23 +92,24 @@ def run(
     cands: np.ndarray,
     tails: np.ndarray,
     scores: np.ndarray,
+    turned: np.ndarray,
     ends: np.ndarray,
     frame: np.ndarray,
     points: np.ndarray,
     time: np.ndarray,
     moving: int,
     motion: np.ndarray,
+    walls: np.ndarray,
     heat: float,
-    kinds: int,
-    turn: np.ndarray,
     pred: np.ndarray,
     succ: np.ndarray,
     edge: np.ndarray,
+    code: np.ndarray,
     counts: np.ndarray,
     state: State,
     rng: np.random.Generator,
 ) -> None:
-    """Make moves on the association (pred, succ, edge) in place.
+    """Make moves on the association (pred, succ, edge, code) in place.
 
     Args:
         num_rounds: How often to go through all frames.
@@ -196,6 +121,7 @@ def run(
         tails: (E,) the later point of each candidate.
         scores: (E,) the log weight of a link: for points that walk all of it, else without the
             motion.
+        turned: (E,) the log weight of a link on which a particle takes a new velocity.
         ends: (3, N) log weights of beginning, of ending, and of both or being a false detection.
         frame: (N,) the frame of each point.
         points: (N, d).
@@ -203,28 +129,25 @@ def run(
         moving: 1 if points have a velocity, else 0.
         motion: (4,) variances: of diffusion and of velocity per step, of the first velocity, of
             the noise.
+        walls: (2, d) the lower and upper walls; infinite where there is none.
         heat: Log weights are divided by this temperature.
-        kinds: 2 if each candidate is there twice, without and with a turn, else 1; ``picks`` has
-            those without.
-        turn: (E,) whether candidates have a turn.
         pred: (N,) the earlier point that each is linked with, -1 for none.
         succ: (N,) the later point, likewise.
         edge: (N,) the candidate that links a point with its ``pred``.
+        code: (N,) what happens on the way, see `filters`; 0 without a ``pred``.
         counts: (E,) to which is added in how many moves each link was there.
-        state: The arrays mean, cov, info, eta, level, fresh.
+        state: The arrays mean, cov, info, eta, fresh.
         rng: A NumPy generator.
     """
     d = points.shape[1]
-    room = (np.empty((d, 2)), np.empty(3), np.empty((d, 2)), np.empty(3))
-    where = (points, time, motion, state, room, turn)
-    if kinds > 1:
-        # See the module; a hot chain is to visit weights to the power of 1 / heat.
-        scores = scores.copy()
-        for e in range(len(scores)):
-            scores[e] -= heat * (_LOG_TURN if turn[e] else _LOG_NO_TURN)
+    room = (np.empty((d, 2)), np.empty(3), np.empty(3), np.empty((d, 9)))
+    where = (points, time, motion, walls), (scores, turned), state, room, heat, moving
     since = np.zeros(len(pred), np.int64)
+    now, account = (pred, succ, edge, code), (since, counts)
     total = num_rounds * num_moves.sum()
     block, left = 0, num_moves[0]
+    # The share of moves that draw a code anew.
+    redrawn = _REDRAWN if moving else 0.0
     for step in range(total):
         # One frame after the other: what the moves of a frame need is near in memory.
         while left == 0:
@@ -232,47 +155,42 @@ def run(
             left = num_moves[block]
         left -= 1
         size = blocks[block + 1] - blocks[block]
-        e = _choose(picks[blocks[block] + int(rng.random() * size)], kinds, rng)
-        picked = heat * (_LOG_TURN if turn[e] else _LOG_NO_TURN) if kinds > 1 else 0.0
+        e = picks[blocks[block] + int(rng.random() * size)]
         j, i = cands[e], tails[e]
         kind = rng.random()
         a, b = pred[i], succ[j]
-        ahead, back = (-1, -1, -1), (-1, -1, -1)
-        if kind < 0.55:
+        ahead, back = (-1, -1, -1, -1), (-1, -1, -1, -1)
+        if kind < redrawn:
+            if a == j:
+                code[i] = draw_join(e, j, i, where, rng)
+                ahead, back = (i, -1, -1, -1), (j, -1, -1, -1)
+        elif kind < 0.55:
             # Link or cut, take over the other's link, or exchange tails.
-            if edge[i] == e:
+            if a == j:
                 gain = (
-                    -picked
-                    + _node(j, pred[j], -1, ends)
+                    _node(j, pred[j], -1, ends)
                     + _node(i, -1, succ[i], ends)
                     - _node(j, pred[j], 0, ends)
                     - _node(i, 0, succ[i], ends)
-                    - _join(e, j, i, scores, moving, where)
+                    - join(e, j, i, where, rng)
                 )
                 if _accept(gain, heat, rng):
-                    _link(i, -1, -1, step, pred, succ, edge, since, counts)
-                    ahead, back = (i, -1, -1), (j, -1, -1)
-            elif a == j:
-                gain = _join(e, j, i, scores, moving, where)
-                gain -= _join(edge[i], j, i, scores, moving, where)
-                if _accept(gain, heat, rng):
-                    _link(i, e, j, step, pred, succ, edge, since, counts)
-                    ahead, back = (i, -1, -1), (j, -1, -1)
+                    _link(i, -1, -1, 0, step, now, account)
+                    ahead, back = (i, -1, -1, -1), (j, -1, -1, -1)
             else:
-                gain = _join(e, j, i, scores, moving, where)
                 other = -1
-                if a >= 0:
-                    gain -= _join(edge[i], a, i, scores, moving, where)
-                if b >= 0:
-                    gain -= _join(edge[b], j, b, scores, moving, where)
                 if a >= 0 and b >= 0:
-                    other = _find(starts, cands, a, b, kinds, rng)
+                    other = _find(starts, cands, a, b)
                     if other < 0:
                         continue
-                    gain += _join(other, a, b, scores, moving, where)
+                gain = join(e, j, i, where, rng)
+                if a >= 0:
+                    gain -= join(edge[i], a, i, where, rng)
+                if b >= 0:
+                    gain -= join(edge[b], j, b, where, rng)
+                if other >= 0:
+                    gain += join(other, a, b, where, rng)
                 else:
-                    if a < 0 and b < 0:
-                        gain += picked
                     if a < 0:
                         after = succ[i]
                         gain += _node(i, 0, after, ends) - _node(i, -1, after, ends)
@@ -286,43 +204,45 @@ def run(
                         after = succ[b]
                         gain += _node(b, -1, after, ends) - _node(b, 0, after, ends)
                 if _accept(gain, heat, rng):
+                    new = draw_join(e, j, i, where, rng)
                     if b >= 0:
-                        _link(b, -1, -1, step, pred, succ, edge, since, counts)
-                    _link(i, e, j, step, pred, succ, edge, since, counts)
+                        _link(b, -1, -1, 0, step, now, account)
+                    _link(i, e, j, new, step, now, account)
                     if other >= 0:
-                        _link(b, other, a, step, pred, succ, edge, since, counts)
-                    ahead, back = (i, b, -1), (j, a, -1)
+                        new = draw_join(other, a, b, where, rng)
+                        _link(b, other, a, new, step, now, account)
+                    ahead, back = (i, b, -1, -1), (j, a, -1, -1)
         elif kind < 0.7:
             # Take a point out of its track and let it be alone, or the reverse.
-            if edge[i] == e and succ[i] >= 0:
+            if a == j and succ[i] >= 0:
                 c = succ[i]
-                past = _find(starts, cands, j, c, kinds, rng)
+                past = _find(starts, cands, j, c)
                 if past < 0:
                     continue
                 gain = (
-                    _join(past, j, c, scores, moving, where)
+                    join(past, j, c, where, rng)
                     + _node(i, -1, -1, ends)
-                    - picked
-                    - _thread(j, i, c, e, edge[c], scores, moving, where)
+                    - thread(j, i, c, e, edge[c], 0, where, rng)[0]
                 )
                 if _accept(gain, heat, rng):
-                    _link(i, -1, -1, step, pred, succ, edge, since, counts)
-                    _link(c, past, j, step, pred, succ, edge, since, counts)
-                    ahead, back = (c, i, -1), (j, i, -1)
+                    new = draw_join(past, j, c, where, rng)
+                    _link(i, -1, -1, 0, step, now, account)
+                    _link(c, past, j, new, step, now, account)
+                    ahead, back = (c, i, -1, -1), (j, i, -1, -1)
             elif a < 0 and succ[i] < 0 and b >= 0:
-                onward = _find(starts, cands, i, b, kinds, rng)
+                onward = _find(starts, cands, i, b)
                 if onward < 0:
                     continue
                 gain = (
-                    _thread(j, i, b, e, onward, scores, moving, where)
-                    + picked
-                    - _join(edge[b], j, b, scores, moving, where)
+                    thread(j, i, b, e, onward, 0, where, rng)[0]
+                    - join(edge[b], j, b, where, rng)
                     - _node(i, -1, -1, ends)
                 )
                 if _accept(gain, heat, rng):
-                    _link(b, onward, i, step, pred, succ, edge, since, counts)
-                    _link(i, e, j, step, pred, succ, edge, since, counts)
-                    ahead, back = (i, -1, -1), (i, -1, -1)
+                    one, two = thread(j, i, b, e, onward, 1, where, rng)[1:]
+                    _link(b, onward, i, two, step, now, account)
+                    _link(i, e, j, one, step, now, account)
+                    ahead, back = (i, b, -1, -1), (i, j, -1, -1)
         elif kind < 0.85:
             # Exchange two points of a frame: found from the one before or from the one after.
             if kind < 0.775:
@@ -332,67 +252,72 @@ def run(
             if one < 0 or one == two or frame[one] != frame[two]:
                 continue
             p1, n1, p2, n2 = pred[one], succ[one], pred[two], succ[two]
-            f1 = _find(starts, cands, p1, two, kinds, rng) if p1 >= 0 else -1
-            f2 = _find(starts, cands, p2, one, kinds, rng) if p2 >= 0 else -1
-            g1 = _find(starts, cands, two, n1, kinds, rng) if n1 >= 0 else -1
-            g2 = _find(starts, cands, one, n2, kinds, rng) if n2 >= 0 else -1
+            f1 = _find(starts, cands, p1, two) if p1 >= 0 else -1
+            f2 = _find(starts, cands, p2, one) if p2 >= 0 else -1
+            g1 = _find(starts, cands, two, n1) if n1 >= 0 else -1
+            g2 = _find(starts, cands, one, n2) if n2 >= 0 else -1
             if (p1 >= 0 > f1) or (p2 >= 0 > f2) or (n1 >= 0 > g1) or (n2 >= 0 > g2):
                 continue
             e1, e2 = edge[one], edge[two]
             h1 = edge[n1] if n1 >= 0 else -1
             h2 = edge[n2] if n2 >= 0 else -1
             gain = (
-                _thread(p1, two, n1, f1, g1, scores, moving, where)
-                + _thread(p2, one, n2, f2, g2, scores, moving, where)
-                - _thread(p1, one, n1, e1, h1, scores, moving, where)
-                - _thread(p2, two, n2, e2, h2, scores, moving, where)
+                thread(p1, two, n1, f1, g1, 0, where, rng)[0]
+                + thread(p2, one, n2, f2, g2, 0, where, rng)[0]
+                - thread(p1, one, n1, e1, h1, 0, where, rng)[0]
+                - thread(p2, two, n2, e2, h2, 0, where, rng)[0]
                 + _node(two, p1, n1, ends)
                 + _node(one, p2, n2, ends)
                 - _node(one, p1, n1, ends)
                 - _node(two, p2, n2, ends)
             )
             if _accept(gain, heat, rng):
+                two_in, one_out = thread(p1, two, n1, f1, g1, 1, where, rng)[1:]
+                one_in, two_out = thread(p2, one, n2, f2, g2, 1, where, rng)[1:]
                 for after in (n1, n2):
                     if after >= 0:
-                        _link(after, -1, -1, step, pred, succ, edge, since, counts)
-                _link(one, -1, -1, step, pred, succ, edge, since, counts)
-                _link(two, f1, p1, step, pred, succ, edge, since, counts)
-                _link(one, f2, p2, step, pred, succ, edge, since, counts)
+                        _link(after, -1, -1, 0, step, now, account)
+                _link(one, -1, -1, 0, step, now, account)
+                _link(two, f1, p1, two_in, step, now, account)
+                _link(one, f2, p2, one_in, step, now, account)
                 if n1 >= 0:
-                    _link(n1, g1, two, step, pred, succ, edge, since, counts)
+                    _link(n1, g1, two, one_out, step, now, account)
                 if n2 >= 0:
-                    _link(n2, g2, one, step, pred, succ, edge, since, counts)
-                ahead, back = (one, two, -1), (one, two, -1)
+                    _link(n2, g2, one, two_out, step, now, account)
+                ahead, back = (one, two, n1, n2), (one, two, p1, p2)
         else:
             # Pass tails that begin in the same frame round three tracks.
             if a < 0 or b < 0 or a == j:
                 continue
-            num = (starts[b + 1] - starts[b]) // kinds
-            third = _choose(starts[b] + kinds * int(rng.random() * num), kinds, rng)
+            num = starts[b + 1] - starts[b]
+            third = starts[b] + int(rng.random() * num)
             c = cands[third]
             t = succ[c]
             if c in (j, a) or t < 0:
                 continue
-            last = _find(starts, cands, a, t, kinds, rng)
+            last = _find(starts, cands, a, t)
             if last < 0 or frame[b] != frame[i] or frame[t] != frame[i]:
                 continue
             gain = (
-                _join(e, j, i, scores, moving, where)
-                + _join(third, c, b, scores, moving, where)
-                + _join(last, a, t, scores, moving, where)
-                - _join(edge[i], a, i, scores, moving, where)
-                - _join(edge[b], j, b, scores, moving, where)
-                - _join(edge[t], c, t, scores, moving, where)
+                join(e, j, i, where, rng)
+                + join(third, c, b, where, rng)
+                + join(last, a, t, where, rng)
+                - join(edge[i], a, i, where, rng)
+                - join(edge[b], j, b, where, rng)
+                - join(edge[t], c, t, where, rng)
             )
             if _accept(gain, heat, rng):
+                to_i = draw_join(e, j, i, where, rng)
+                to_b = draw_join(third, c, b, where, rng)
+                to_t = draw_join(last, a, t, where, rng)
                 for after in (i, b, t):
-                    _link(after, -1, -1, step, pred, succ, edge, since, counts)
-                _link(i, e, j, step, pred, succ, edge, since, counts)
-                _link(b, third, c, step, pred, succ, edge, since, counts)
-                _link(t, last, a, step, pred, succ, edge, since, counts)
-                ahead, back = (i, b, t), (j, c, a)
+                    _link(after, -1, -1, 0, step, now, account)
+                _link(i, e, j, to_i, step, now, account)
+                _link(b, third, c, to_b, step, now, account)
+                _link(t, last, a, to_t, step, now, account)
+                ahead, back = (i, b, t, -1), (j, c, a, -1)
         if moving and ahead[0] >= 0:
-            _follow(ahead, back, pred, succ, edge, where)
+            _follow(ahead, back, now, where)
     for i in range(len(pred)):
         if pred[i] >= 0:
             counts[edge[i]] += total - since[i]

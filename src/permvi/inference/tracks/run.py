@@ -8,13 +8,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from permvi import _checks
-from permvi.inference.tracks import candidates, chain, enumeration, velocity
+from permvi.inference.tracks import candidates, chain, velocity
 from permvi.inference.tracks.chain import Association, Motion, Parameters, Problem, Start
 from permvi.inference.tracks.rates import NAMES, Clock, Rates, false_share
 from permvi.models.scenes import Scene, as_scene
 from permvi.posterior.tracks import TrackPosterior
 
 MOTIONS = ("auto", "walk", "velocity")
+WALLS = ("auto", "box", "none")
 DEFAULT_MEMORY = 2
 # What all rates are first taken to be, as shares of the mean number of points in a frame or as
 # probabilities.
@@ -34,10 +35,10 @@ _NUM_DRAWS, _MOST_DRAWS, _DRAWN_POINTS, _FIXED_DRAWS = 80, 500, 5_000_000, 3000
 _WARM_UP = 0.4, 0.8
 # Moves in all chains together: for each candidate link of a walk or with a velocity, at least, and
 # at most.
-_MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = (300, 600), 600_000, 80_000_000
+_MOVES_PER_LINK, _LEAST_MOVES, _MOST_MOVES = (800, 300), 600_000, 80_000_000
 # Moves of particles with a velocity take this many times longer in large scenes, of so many points,
 # so that there are at most as many times fewer.
-_COST_OF_VELOCITY, _LARGE_SCENE = 4, 40_000
+_COST_OF_VELOCITY, _LARGE_SCENE = 6, 40_000
 # A chain begins its warm-up at this temperature.
 _HEAT = 3.0
 # Links without rivals are left alone if they are this many nats better than no link.
@@ -57,6 +58,7 @@ def track(
     sd: Any = None,
     *,
     motion: str = "auto",
+    walls: str = "auto",
     memory: int = DEFAULT_MEMORY,
     first: float | None = None,
     births: float | None = None,
@@ -83,7 +85,7 @@ def track(
     the density of a step over a time t of a random walk is normal with variance
     :math:`\sigma^2 t` along each coordinate. With ``motion="velocity"`` particles go on in their
     direction: the velocity is a random walk, and points are seen with noise; now and then a
-    particle takes a new direction, as at a wall.
+    particle takes a new direction. They may also be reflected at the walls of a box.
 
     What is not given is inferred: the step has an inverse gamma prior worth two steps of a size
     that is guessed from all pairs of neighbouring points, the rates have exponential priors, and
@@ -97,6 +99,8 @@ def track(
         sd: Standard deviation of a random walk in a unit of time, a number or (d,); inferred by
             default.
         motion: "walk", "velocity", or "auto" for the more probable of the two.
+        walls: Whether particles with a velocity are reflected at the sides of the box around all
+            points: "box", "none", or "auto" for the more probable of the two.
         memory: In how many frames in a row a particle may be missed.
         first: Mean number of particles seen in the first frame; by default inferred, or the number
             of its points if the other rates are given.
@@ -112,7 +116,7 @@ def track(
         frame_col: The name of the column of frames of a DataFrame.
         coords: The names of its coordinates.
         seed: Seed; the same seed gives the same result.
-        num_moves: Moves of all chains together, by default 300 for each link in doubt, 600 with
+        num_moves: Moves of all chains together, by default 800 for each link in doubt, 300 with
             velocities, within limits. An exact answer needs none.
         num_draws: Draws of associations and parameters that each chain keeps.
         progress: Called as ``progress(what, done, total)``.
@@ -133,6 +137,7 @@ def track(
     """
     began = clock_of.perf_counter()
     _checks.one_of("motion", motion, MOTIONS)
+    _checks.one_of("walls", walls, WALLS)
     memory, seed = _checks.whole("memory", memory, 0), _checks.seed(seed)
     for what, value in (("num_moves", num_moves), ("num_draws", num_draws)):
         if value is not None:
@@ -162,7 +167,8 @@ def track(
     start = _begin_walk(points, scene.frame, clock, known, known_sd=steps is not None)
     if motion == "velocity" or (motion == "auto" and steps is None):
         progress("looking for velocities", 0, 1)
-        start = velocity.begin(start, choose=motion == "auto")
+        box = None if walls == "none" else np.stack([points.min(axis=0), points.max(axis=0)])
+        start = velocity.begin(start, box, choose=motion == "auto", sure=walls == "box")
     all_given = len(known) == len(NAMES) and steps is not None
     found = _enumerate(start) if all_given else None
     if found is None:
@@ -175,12 +181,14 @@ def track(
         labels, units = [*NAMES, *(f"sd_{scene.axes[k]}" for k in used)], unit
     values = found.parameters * np.concatenate([np.ones(len(NAMES)), units])
     settings = {"motion": MOTIONS[1 + moving], "memory": memory, "seed": seed, **known}
+    if moving:
+        settings["walls"] = WALLS[1 if np.isfinite(start.problem.walls).all() else 2]
     if steps is not None:
         settings["sd"] = steps.tolist()
     return TrackPosterior(
         scene=scene,
-        tails=start.problem.links.tails[:: start.problem.links.kinds],
-        cands=start.problem.links.cands[:: start.problem.links.kinds],
+        tails=start.problem.links.tails,
+        cands=start.problem.links.cands,
         p_links=found.shares,
         p_false=found.false,
         draws=found.preds,
@@ -232,10 +240,11 @@ def _begin_walk(
     rates = Rates(**{**guess, **_FIRST_CHANCES, **known})
     motion = Motion(np.ones(points.shape[1]))
     slack = 1.0 if known_sd else _SLACK
+    nowhere = chain.no_walls(points.shape[1])
     for _ in range(_NUM_ROUNDS):
         now = Parameters(rates, motion)
         links = candidates.near_links(points, frame, clock, rates, slack * motion.sd)
-        problem = Problem(points, frame, clock, links, known, known_sd)
+        problem = Problem(points, frame, clock, links, known, known_sd, nowhere)
         best = candidates.best_association(links, problem.scores(now), problem.ends(now))
         association = Association(problem, best.pred)
         if len(known) < len(NAMES):
@@ -264,7 +273,7 @@ def _enumerate(start: Start) -> _Found | None:
     """Weigh all associations, if there are few enough."""
     problem, parameters = start.problem, start.parameters
     links, N = problem.links, len(problem.points)
-    preds = enumeration.all_associations(links.starts(N), links.cands)
+    preds = candidates.all_associations(links.starts(N), links.cands)
     if preds is None:
         return None
     ends, scores = problem.ends(parameters), problem.scores(parameters)
@@ -303,7 +312,7 @@ def _sample(
     picks = chain.rivals(problem, problem.scores(parameters), problem.ends(parameters), _CERTAIN)
     moving = parameters.motion.variances is not None
     if moving:
-        picks = np.flatnonzero(~problem.links.turn)
+        picks = np.arange(len(problem.links.tails))
     large = len(problem.points) / _LARGE_SCENE
     cost = min(max(1.0, large * _COST_OF_VELOCITY), _COST_OF_VELOCITY) if moving else 1.0
     most_moves = int(_MOST_MOVES / cost)
@@ -322,13 +331,15 @@ def _sample(
     for k, source in enumerate(np.random.SeedSequence(seed).spawn(_NUM_CHAINS)):
         progress("sampling", k, _NUM_CHAINS)
         rng = np.random.default_rng(source)
-        now = Start(Association(problem, start.association.pred), parameters)
+        association = Association(problem, start.association.pred)
+        if parameters.motion.variances is not None:
+            association.at_walls(parameters.motion.variances)
+        now = Start(association, parameters)
         for num, heat in ((num_warm // 3, _HEAT), (num_warm - num_warm // 3, 1.0)):
             warm = chain.run_chain(now, picks, num, per_link, rng, heat=heat, fixed=fixed)
             now = warm.last
         found.append(chain.run_chain(now, picks, num_draws, per_link, rng, fixed=fixed))
-    # With a turn or without, a link is the same link.
-    by_chain = [draws.shares.reshape(-1, problem.links.kinds).sum(axis=1) for draws in found]
+    by_chain = [draws.shares for draws in found]
     shares = np.mean(by_chain, axis=0)
     # Two chains of the same error differ by more than their mean errs.
     apart = 0.5 * np.abs(by_chain[0] - by_chain[1])

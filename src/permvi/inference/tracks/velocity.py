@@ -22,7 +22,7 @@ from permvi.inference.tracks.chain import (
     run_chain,
     spread,
 )
-from permvi.inference.tracks.rates import Clock, Rates, end_weights, log_ended, log_seen
+from permvi.inference.tracks.rates import Rates, end_weights, log_ended, log_seen
 
 # The names of the square roots of the variances of `chain.Motion`.
 NAMES = ("diffusion", "turning", "speed", "noise")
@@ -37,6 +37,8 @@ _REACH = 4.5
 _MOST_NEAREST = 8
 # The parameters of motion that "velocity" has more than "walk" are worth this many nats each.
 _PENALTY = 5.0
+# Walls must be worth this many nats, and so many more for each point.
+_WALLS_PENALTY = 20.0, 0.01
 # Short chains for the choice run on frames of about so many points, with so many moves, but not
 # fewer or more draws than that, and not at all if three frames have more points than the last.
 _MOST_TRIED = 20_000
@@ -47,16 +49,29 @@ _FIRST_STEP = 0.7
 _LEAST = 1e-5
 
 
-def begin(start: Start, *, choose: bool) -> Start:
+def begin(start: Start, walls: np.ndarray | None, *, choose: bool, sure: bool) -> Start:
     """Begin again with velocities; if that is to be chosen, only where it is more probable.
 
     Both are compared by the log weights of their best associations, each with the parameters that
     suit it. Where particles often turn, the first association with velocities can be a poor one:
     then short chains from both, on part of the frames, decide.
+
+    Args:
+        start: The best association of a random walk.
+        walls: (2, d) the walls that particles may meet, or None.
+        choose: Whether the motion is to be chosen.
+        sure: Whether there are walls; else their log weights decide.
     """
     if len(start.problem.clock.times) < 3:
         return start
+    start = _walled(start, walls if sure else None)
     found, log_weight = _begin(start)
+    if walls is not None and not sure:
+        inside = _walled(start, walls)
+        other, log_weight_inside = _begin(inside)
+        base, per_point = _WALLS_PENALTY
+        if log_weight_inside > log_weight + base + per_point * len(start.problem.points):
+            start, found, log_weight = inside, other, log_weight_inside
     enough = _PENALTY * (len(NAMES) - 1)
     if not choose or log_weight > _suited(start) + enough:
         return found()
@@ -69,6 +84,13 @@ def begin(start: Start, *, choose: bool) -> Start:
     return found() if going.mean() > walking.mean() + enough else start
 
 
+def _walled(start: Start, walls: np.ndarray | None) -> Start:
+    if walls is None:
+        return start
+    problem = dataclasses.replace(start.problem, walls=walls)
+    return Start(Association(problem, start.association.pred), start.parameters)
+
+
 def _begin(start: Start) -> tuple[Callable[[], Start], float]:
     """The start with velocities, made when it is called, and the log weight of its association.
 
@@ -77,23 +99,25 @@ def _begin(start: Start) -> tuple[Callable[[], Start], float]:
     problem, rates = start.problem, start.parameters.rates
     variances = _FIRST.copy()
     for _ in range(_NUM_ROUNDS):
-        pred = _follow(problem.points, problem.frame, problem.clock, rates, variances)
-        links = _pred_links(pred, problem.points, problem.time)
-        chained = Association(_with(problem, links), pred)
-        variances = _fit(chained, variances)
+        pred = _follow(problem, rates, variances)
+        later = np.flatnonzero(pred >= 0)
+        links = make_links(later, pred[later], problem.points, problem.time)
+        chained = Association(dataclasses.replace(problem, links=links), pred)
+        variances = _fit(chained.at_walls(variances), variances)
         now = Parameters(rates, Motion(start.parameters.motion.sd, variances))
         rates = draw_parameters(chained, now, None).rates
     parameters = Parameters(rates, Motion(start.parameters.motion.sd, variances))
 
     def found() -> Start:
-        near = _near_links(problem.points, problem.frame, problem.clock, variances)
+        near = _near_links(problem, variances)
         tails = np.concatenate([near.tails, links.tails])
         cands = np.concatenate([near.cands, links.cands])
-        both = make_links(tails, cands, problem.points, problem.time).with_turns()
+        both = make_links(tails, cands, problem.points, problem.time)
         motion = parameters.motion._replace(turns=_FIRST_TURNS)
-        return Start(Association(_with(problem, both), pred), parameters._replace(motion=motion))
+        linked = Association(dataclasses.replace(problem, links=both), pred)
+        return Start(linked, parameters._replace(motion=motion))
 
-    return found, chained.log_weight(parameters)
+    return found, chained.at_walls(variances).log_weight(parameters)
 
 
 def _first_frames(start: Start) -> Start:
@@ -116,7 +140,9 @@ def _first_frames(start: Start) -> Start:
 def _tried(start: Start) -> np.ndarray:
     """The log weights of the last draws of a short chain."""
     rng = np.random.default_rng(0)
-    picks = np.flatnonzero(~start.problem.links.turn)
+    if start.parameters.motion.variances is not None:
+        start.association.at_walls(start.parameters.motion.variances)
+    picks = np.arange(len(start.problem.links.tails))
     number = int(np.clip(_TRIED_MOVES / max(len(picks), 1), *_TRIED_DRAWS))
     weights = []
     for _ in range(number):
@@ -137,17 +163,6 @@ def _suited(start: Start) -> float:
         scores, ends = problem.scores(parameters), problem.ends(parameters)
         association = Association(problem, best_association(problem.links, scores, ends).pred)
     return association.log_weight(draw_parameters(association, parameters, None))
-
-
-def _with(problem: Problem, links: Links) -> Problem:
-    return Problem(
-        problem.points, problem.frame, problem.clock, links, problem.given, problem.known_sd
-    )
-
-
-def _pred_links(pred: np.ndarray, points: np.ndarray, time: np.ndarray) -> Links:
-    later = np.flatnonzero(pred >= 0)
-    return make_links(later, pred[later], points, time)
 
 
 def _fit(association: Association, variances: np.ndarray) -> np.ndarray:
@@ -174,12 +189,16 @@ class _Heads(NamedTuple):
 
 
 def _predicted(
-    heads: _Heads, points: np.ndarray, span: np.ndarray, variances: np.ndarray
+    heads: _Heads, problem: Problem, span: np.ndarray, variances: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(K, d, 2) means of positions and velocities, and (K, 3) covariances, after some time."""
+    points, walls = problem.points, problem.walls
     diffusion, turning = variances[:2]
     mean = heads.mean.copy()
     mean[:, :, 0] += points[heads.last] + span[:, None] * mean[:, :, 1]
+    over = (mean[:, :, 0] < walls[0]) | (mean[:, :, 0] > walls[1])
+    mean[:, :, 0] = _reflected(mean[:, :, 0], walls)
+    mean[:, :, 1] = np.where(over, -mean[:, :, 1], mean[:, :, 1])
     uu, uv, vv = heads.cov.T
     cov = np.stack(
         [
@@ -192,10 +211,18 @@ def _predicted(
     return mean, cov
 
 
-def _follow(
-    points: np.ndarray, frame: np.ndarray, clock: Clock, rates: Rates, variances: np.ndarray
-) -> np.ndarray:
+def _reflected(places: np.ndarray, walls: np.ndarray) -> np.ndarray:
+    """Mirror places that lie behind walls."""
+    low, high = walls
+    with np.errstate(invalid="ignore"):
+        return np.where(
+            places < low, 2 * low - places, np.where(places > high, 2 * high - places, places)
+        )
+
+
+def _follow(problem: Problem, rates: Rates, variances: np.ndarray) -> np.ndarray:
     """(N,) predecessors, frame after frame: each is matched with where the tracks should be."""
+    points, frame, clock = problem.points, problem.frame, problem.clock
     T, (N, d) = len(clock.times), points.shape
     firsts = np.searchsorted(frame, np.arange(T + 1))
     seen = log_seen(clock, rates.deaths, rates.missed)
@@ -217,7 +244,7 @@ def _follow(
         if len(heads.last):
             u = frame[heads.last]
             span = clock.times[v] - clock.times[u]
-            mean, cov = _predicted(heads, points, span, variances)
+            mean, cov = _predicted(heads, problem, span, variances)
             total = cov[:, 0] + noise
             reach = _REACH * np.sqrt(total)
             near = KDTree(points[here]).query_ball_point(mean[:, :, 0], reach)
@@ -252,14 +279,13 @@ def _follow(
     return pred
 
 
-def _near_links(
-    points: np.ndarray, frame: np.ndarray, clock: Clock, variances: np.ndarray
-) -> Links:
+def _near_links(problem: Problem, variances: np.ndarray) -> Links:
     """Links that some third point supports, before or after, and those of the nearest points.
 
     Two neighbours in time give a velocity, forwards and backwards, and with it the places where the
     particle is expected in the frames after or before them.
     """
+    points, frame, clock = problem.points, problem.frame, problem.clock
     T = len(clock.times)
     firsts = np.searchsorted(frame, np.arange(T + 1))
     # Frames without points are never asked.
@@ -286,6 +312,7 @@ def _near_links(
                     continue
                 ahead = abs(clock.times[v] - clock.times[w])
                 expected = points[target] + (points[target] - points[source]) * ahead / span
+                expected = _reflected(expected, problem.walls)
                 reach = _REACH * np.sqrt(_uncertainty(variances, span, ahead))
                 found = trees[v].query_ball_point(expected, reach)
                 sizes = [len(part) for part in found]

@@ -251,17 +251,19 @@ def _is_padding(entry: Any) -> bool:
 
 
 def is_ranking(values: list[float], n: int) -> bool:
-    """Whether whole numbers are ranks of up to n items.
+    """Whether numbers are ranks of up to n items.
 
     Tied items have the number of distinct better ranks and one, the number of better items and one,
-    or the number of items that are not worse. A judge may rank some of the items only.
+    the number of items that are not worse, or the mean of the last two. A judge may rank some of
+    the items only.
     """
     if not all(1 <= value <= n for value in values):
         return False
-    if len(set(values)) == len(values):
-        return True
     ranks = np.array(values)
+    if len(set(values)) == len(values) and (ranks == np.rint(ranks)).all():
+        return True
     better = (ranks[None] < ranks[:, None]).sum(axis=1)
     dense = np.unique(ranks, return_inverse=True)[1]
     last = (ranks[None] <= ranks[:, None]).sum(axis=1) - 1
-    return any((ranks - 1 == expected).all() for expected in (better, dense, last))
+    mean = 0.5 * (better + last)
+    return any((ranks - 1 == expected).all() for expected in (better, dense, last, mean))

@@ -26,6 +26,8 @@ _NODES_PER_SD = 2
 # The log density is tabulated at this many values of D at most, with linear interpolation between
 # them. Where all counts are whole and D takes fewer values, the table has each of them.
 _MAX_ENTRIES = 8192
+# Numbers held at once while the table is made.
+_AT_ONCE = 4_000_000
 # Draws whose contradicted pairs are counted at once: their (num, n, n) comparisons stay in memory.
 _DRAWS_AT_ONCE = 200
 # Items whose orders are summed over by subsets.
@@ -331,10 +333,11 @@ class Rankings:
         whole = bool((self.against == np.rint(self.against)).all())
         entries = int(np.clip(high - low + 1, 2, _MAX_ENTRIES)) if whole else _MAX_ENTRIES
         contradicted = np.linspace(low, max(high, low + 1), entries)
+        parts = 64 + entries * len(self.thetas) // _AT_ONCE
         values = np.concatenate(
             [
                 logsumexp(self.log_weights - np.multiply.outer(part, self.thetas), axis=-1)
-                for part in np.array_split(contradicted, 64)
+                for part in np.array_split(contradicted, parts)
             ]
         )
         self.grid = np.array([low, contradicted[1] - contradicted[0], values.max()])

@@ -92,7 +92,12 @@ def _read_old(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
         number, separator, name = text.partition(",")
         if not separator:
             raise ValueError(f"{at(path, line)}: expected 'number,name', got {text!r:.60}.")
-        names[_whole(path, line, number, "the number of an item")] = _unquoted(name.strip())
+        item = _whole(path, line, number, "the number of an item")
+        if not 1 <= item <= size or item in names:
+            raise ValueError(
+                f"{at(path, line)}: expected the names of items 1 to {size}, got {text!r:.60}."
+            )
+        names[item] = _unquoted(name.strip())
     if len(rest) <= size:
         raise ValueError(f"{path}: expected totals and orders after {size} names, got no more.")
     line, totals = rest[size]
@@ -126,6 +131,8 @@ def _collect(
     place = {number: k for k, number in enumerate(numbers)}
     groups, counts = [], []
     for line, count, order in ballots:
+        # Some programs write 3.0.
+        count = re.sub(r"\.0+\s*$", "", count)
         counts.append(float(_whole(path, line, count, "a count")))
         groups.append(_order(path, line, order, place))
         tied = any(len(group) > 1 for group in groups[-1])

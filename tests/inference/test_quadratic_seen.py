@@ -9,10 +9,9 @@ import permvi as pv
 from permvi.inference.interruptible import Stop
 from permvi.inference.map import Quadratic
 from permvi.inference.quadratic.form import with_penalties
-from permvi.inference.quadratic.missed import unseen
 from permvi.inference.quadratic.sample import _combined
 from permvi.inference.quadratic.tempering import Evidence
-from permvi.inference.quadratic.twins import Twins
+from permvi.inference.quadratic.twins import Twins, unseen
 
 N = 6
 APART = Twins(np.arange(N), np.arange(N))

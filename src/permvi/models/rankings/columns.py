@@ -1,0 +1,239 @@
+"""The columns of CSV files of ballots: which hold items, a judge or counts, and what form it is."""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from permvi._csv import Numbers, Row, at, check_width, is_number, read_rows
+from permvi.models.rankings import arrows
+from permvi.models.rankings.ballots import is_ranking, order_by_rank
+from permvi.models.rankings.preflib import Orders
+
+# Names of columns, in lower case.
+_JUDGES = (
+    "", "judge", "voter", "ranking", "ballot", "user", "rater", "assessor", "reviewer",
+    "respondent", "participant", "subject", "ranker", "id", "voter_id", "user_id", "judge_id",
+)  # fmt: skip
+_COUNTS = ("count", "counts", "weight", "weights", "votes", "voters", "frequency", "freq", "times")
+GAMES = ("games", "matches", "wins", "number", "n")
+ITEMS = ("item", "alternative", "candidate", "option", "object")
+_VALUES = {"rank": "ranks", "ranking": "ranks", "position": "ranks"}
+_VALUES |= dict.fromkeys(("rating", "score", "ratings", "scores", "stars", "points"), "ratings")
+# Names of a first column that programs save with a table: numbers of rows, or names of judges.
+_INDEX = ("", "unnamed: 0", "index")
+# What stands for an empty cell among numbers.
+_MISSING = ("na", "n/a", "nan", "none", "null", "-", "?")
+TIES = ("tie", "tied", "draw")
+FALSE = ("", "0", "no", "false", "n")
+# Names of places in an order: "1st", "rank 2", "third".
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth best worst last"
+_PLACE = re.compile(
+    r"((rank|place|position|pos|choice|pref|preference|rk)[ _.-]*)\d+|\d+(st|nd|rd|th)|"
+    + "|".join(_ORDINALS.split())
+)
+
+
+class Table:
+    """The rows of a CSV file, and which of its columns hold items, a judge or counts."""
+
+    def __init__(self, path: Path, separator: str, header: Row, rows: list[Row]) -> None:
+        self.path, self.separator, self.header, self.rows = path, separator, header, rows
+        self.notes: list[str] = []
+        self.names = [cell.strip().lower() for cell in header.cells]
+        self.count = next((k for k, name in enumerate(self.names) if name in _COUNTS), None)
+        self.index = 0 if self._first_counts_rows() else None
+        first = 0 if self.index is None else 1
+        usual = _JUDGES if first else (*_JUDGES, *_INDEX)
+        self.judge = first if self.names[first] in usual else None
+        if self.judge is None and self._is_text(first):
+            self.judge = first
+            self.notes.append(f"column {header.cells[first].strip()!r:.40} names the judges")
+
+    @classmethod
+    def of(cls, path: Path) -> "Table":
+        separator, rows = read_rows(path)
+        kept = list(rows)
+        comments = 0
+        while comments < len(kept) and kept[comments].cells[0].lstrip().startswith("#"):
+            comments += 1
+        if len(kept) < comments + 2:
+            raise ValueError(f"{path}: expected a header and rows, got {len(kept)} rows.")
+        table = cls(path, separator, kept[comments], kept[comments + 1 :])
+        if comments:
+            table.notes.append(f"skipped {comments} lines that begin with #")
+        return table
+
+    @property
+    def columns(self) -> list[int]:
+        """The columns that hold items, ranks or ratings."""
+        return [k for k in range(len(self.names)) if k not in (self.index, self.judge, self.count)]
+
+    @property
+    def long(self) -> tuple[int, int, int] | None:
+        """The columns of a judge, an item and its rank or rating, by their names; None if not so.
+
+        "ranking" may be the name of the first or of the last.
+        """
+        judge = next((k for k, name in enumerate(self.names) if name and name in _JUDGES), None)
+        item = next((k for k, name in enumerate(self.names) if name in ITEMS), None)
+        values = [k for k, name in enumerate(self.names) if name in _VALUES and k != judge]
+        if judge is None or item is None or not values:
+            return None
+        return judge, item, values[0]
+
+    @property
+    def arrows(self) -> int | None:
+        """The column whose cells are whole rankings with arrows, if there is one."""
+        for k in range(len(self.names)):
+            if all(k < len(row.cells) and ">" in row.cells[k] for row in self.rows):
+                return k
+        return None
+
+    def as_arrows(self, column: int) -> Orders:
+        """Read rankings such as ``A > B = C`` in one column."""
+        lines = [(row.line, row.cells[column].strip()) for row in self.rows]
+        found = arrows.parse(self.path, lines)
+        counts = [own * self.counted(row) for own, row in zip(found.counts, self.rows, strict=True)]
+        others = set(range(len(self.names))) - {column, self.index, self.judge, self.count}
+        notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(others)]
+        return Orders(found.items, found.groups, counts, notes)
+
+    def _first_counts_rows(self) -> bool:
+        """Whether the first column is a saved index: it counts the rows, from 0 or 1."""
+        if len(self.names) < 3 or self.names[0] not in _INDEX:
+            return False
+        cells = [row.cells[0].strip() for row in self.rows]
+        return any(cells == [str(k + n) for k in range(len(cells))] for n in (0, 1))
+
+    def _is_text(self, k: int) -> bool:
+        """Whether column k alone has no numbers, as the names of judges have none."""
+        return (
+            len(self.names) > k + 2
+            and not any(is_number(row.cells[k]) for row in self.rows if len(row.cells) > k)
+            and all(
+                is_number(cell) or not cell.strip()
+                for row in self.rows
+                for cell in row.cells[k + 1 :]
+            )
+        )
+
+    def form(self) -> Literal["orders", "ranks", "ratings", "comparisons"]:
+        """Tell the form of the file.
+
+        Numbers from 1 to the number of columns are ranks, unless the header names places. Other
+        numbers are items if the header names places, and ratings if a row repeats one or they are
+        not whole. Texts are items.
+        """
+        if {"winner", "loser"} <= set(self.names):
+            return "comparisons"
+        if self.long:
+            return "ranks" if _VALUES[self.names[self.long[2]]] == "ranks" else "ratings"
+        columns = self.columns
+        cells = [[row.cells[k].strip() for k in columns if k < len(row.cells)] for row in self.rows]
+        filled = [[cell for cell in row if cell and not is_missing(cell)] for row in cells]
+        if any(cell.endswith("%") for row in filled for cell in row) and all(
+            is_number(cell.removesuffix("%")) for row in filled for cell in row
+        ):
+            return "ratings"
+        if self.arrows is not None or not all(is_number(cell) for row in filled for cell in row):
+            self._check_items()
+            return "orders"
+        values = [[float(cell.replace(",", ".")) for cell in row] for row in filled]
+        whole = all(value == int(value) for row in values for value in row if np.isfinite(value))
+        named_places = all(_PLACE.fullmatch(self.names[k]) for k in columns)
+        repeats = any(len(set(row)) < len(row) for row in values)
+        if whole and named_places and not repeats:
+            return "orders"
+        if all(is_ranking(row, len(columns)) for row in values):
+            return "ranks"
+        # With a single 1 in every row, these may be ranks with gaps.
+        if not whole or (repeats and not all(row.count(1.0) == 1 for row in values if row)):
+            return "ratings"
+        raise ValueError(
+            f"{self.path}: expected to tell orders, ranks and ratings apart, got whole numbers "
+            f"other than ranks from 1 to {len(columns)} under names that are no places; give the "
+            "format."
+        )
+
+    def _check_items(self) -> None:
+        """Refuse tables whose cells are texts and numbers, since they hardly list items.
+
+        Raises:
+            ValueError: A column of names is next to one of numbers, or there are a few texts in a
+                table of numbers.
+        """
+        columns = [k for k in self.columns if k != self.arrows]
+        kinds: dict[int, list[bool]] = {k: [] for k in columns}
+        texts = []
+        for row in self.rows:
+            for k in columns:
+                cell = row.cells[k].strip() if k < len(row.cells) else ""
+                if cell and not is_missing(cell):
+                    kinds[k].append(is_number(cell))
+                    texts += [] if kinds[k][-1] else [(row, k)]
+        name = {k: f"{self.header.cells[k].strip()!r:.40}" for k in columns}
+        numbers = [k for k in columns if kinds[k] and all(kinds[k])]
+        words = [k for k in columns if kinds[k] and not any(kinds[k])]
+        if numbers and words and self.arrows is None:
+            raise ValueError(
+                f"{self.path}: expected items, ranks or ratings in all columns, got names in "
+                f"column {name[words[0]]} and numbers in column {name[numbers[0]]}; name the "
+                "columns judge, item and rank or rating, or winner and loser, or give the format."
+            )
+        total = sum(map(len, kinds.values()))
+        places = all(_PLACE.fullmatch(self.names[k]) for k in columns)
+        if not places and 0 < len(texts) < 0.5 * total:
+            row, k = texts[0]
+            raise ValueError(
+                f"{at(self.path, row.line)}, column {k + 1} ({name[k]}): expected a number as in "
+                f"most cells, got {row.cells[k].strip()!r:.40}; if the cells are items, give the "
+                "format orders."
+            )
+
+    def counted(self, row: Row) -> float:
+        """The number of times that a row counts."""
+        k = self.count
+        if k is None:
+            return 1.0
+        value = np.nan
+        if k < len(row.cells):
+            numbers = Numbers(self.path, self.separator, self.header.cells, skip=k)
+            value = float(numbers.of(row._replace(cells=row.cells[: k + 1]))[0])
+        return _checked_count(self.path, row.line, value)
+
+    def as_long(self, kind: str, judge: int, item: int, value: int) -> Orders:
+        """Read rows of a judge, an item and its rank or rating, in these columns."""
+        items: dict[str, int] = {}
+        judges: dict[str, dict[int, float]] = {}
+        numbers = Numbers(self.path, self.separator, self.header.cells, skip=value)
+        for row in self.rows:
+            check_width(self.path, row, len(self.names))
+            (found,) = numbers.of(row._replace(cells=row.cells[: value + 1]))
+            name, place = row.cells[item].strip(), at(self.path, row.line)
+            given = judges.setdefault(row.cells[judge].strip(), {})
+            number = items.setdefault(name, len(items))
+            if not name or np.isnan(found):
+                raise ValueError(f"{place}: expected an item and a number, got an empty cell.")
+            if number in given:
+                raise ValueError(f"{place}: expected {name!r:.60} once, got it again.")
+            given[number] = found if kind == "ranks" else -found
+        rows = [
+            np.array([given.get(k, np.nan) for k in range(len(items))]) for given in judges.values()
+        ]
+        ignored = set(range(len(self.names))) - {judge, item, value}
+        notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(ignored)]
+        return Orders(list(items), [order_by_rank(row) for row in rows], [1.0] * len(rows), notes)
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell says that a number is missing."""
+    return cell.strip().lower() in _MISSING
+
+
+def _checked_count(path: Path, line: int, count: float) -> float:
+    if not 0 <= count < np.inf:
+        got = "none" if np.isnan(count) else f"{count:g}"
+        raise ValueError(f"{at(path, line)}: expected a count of at least 0, got {got}.")
+    return count
