@@ -10,6 +10,7 @@ from permvi.inference.alignment.search import find_frames
 from permvi.models import Atlas, AtlasMatching
 from permvi.models.atlas.frames import FrameModel, Frames, _turn_to, start_rotations
 from permvi.models.atlas.widths import scaled
+from permvi.posterior.diagnostics import SAMPLING_CHECK
 
 ROTATION = expm(np.cross(np.eye(3), [2.4, 0.2, -0.2]))
 
@@ -159,6 +160,26 @@ def test_marginals_are_those_of_all_matchings():
     # Eight chains say to within an eighth in which direction the line runs.
     assert np.abs(exact.marginals - found.marginals).max() < 0.15
     assert (exact.marginals.argmax(1) == found.marginals.argmax(1)).all()
+
+
+def test_chains_are_prolonged_only_where_the_answer_is_not_precise():
+    # Cells scatter as widely as labels lie apart, in a frame that is known well, or hardly.
+    atlas, means, rng = atlas_of(spread=0.7)
+    cells = means + 0.7 * rng.normal(size=means.shape)
+    doubtful = AtlasMatching(moved(cells)[0], atlas, align="similarity")
+    sharp, means, rng = atlas_of()
+    clear = AtlasMatching(
+        moved(means + 0.1 * rng.normal(size=means.shape))[0], sharp, align="similarity"
+    )
+    settings = {"num_draws": 60, "num_steps": 500}
+    assert pv.fit(clear, num_rounds=1, **settings).num_evaluations == 4
+    found = pv.fit(doubtful, num_rounds=1, **settings)
+    assert found.num_evaluations in (8, 16)
+    error = found.diagnostics.sampling_error_by_row.mean()
+    assert error <= 0.8 * SAMPLING_CHECK or found.num_evaluations == 16
+    # The average of these frames is as close to that of many as it says, up to a factor of three.
+    many = pv.fit(doubtful, num_rounds=20, seed=1, **settings)
+    assert np.abs(found.marginals - many.marginals).sum(axis=1).mean() / 2 < 3 * error
 
 
 def test_frames_are_found_from_all_turns():
