@@ -9,7 +9,7 @@ from permvi.inference.alignment.method import _step_between
 from permvi.inference.alignment.search import find_frames
 from permvi.models import Atlas, AtlasMatching
 from permvi.models.atlas.frames import FrameModel, Frames, _turn_to, start_rotations
-from permvi.models.atlas.widths import scaled
+from permvi.models.atlas.widths import believed, infer_widths, scaled
 from permvi.posterior.diagnostics import SAMPLING_CHECK
 
 ROTATION = expm(np.cross(np.eye(3), [2.4, 0.2, -0.2]))
@@ -103,6 +103,32 @@ def test_scaled_weights_sum_to_one_and_bound_the_evidence():
     exact = pv.fit(linear, "exact")
     assert 0 <= found.log_evidence[0] - exact.log_evidence < 4
     assert np.abs(found.pairs[0] - exact.marginals).max() < 0.2
+
+
+@pytest.mark.parametrize("sd", [1.0, 3.0])
+def test_beliefs_are_nearly_the_probabilities_of_all_matchings(sd):
+    rng = np.random.default_rng(3)
+    pairs, alone = sd * rng.normal(size=(5, 6)), sd * rng.normal(size=5)
+    pairs[1, 2], alone[2] = -np.inf, -800.0
+    mask = np.isfinite(pairs)
+    linear = pv.models.LinearMatching(
+        np.where(mask, pairs, 0.0), mask=mask, row_unmatched=alone, col_unmatched=np.zeros(6)
+    )
+    exact = pv.fit(linear, "exact").marginals
+    assert np.abs(believed(pairs, alone) - exact).max() < 0.02
+
+
+def test_widths_of_cells_that_compete_for_labels_are_those_of_known_labels():
+    # With more even probabilities of pairs they were 6 % too large.
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(120, 3)) * [6, 2, 2]
+    atlas = Atlas.fit(means + 0.5 * rng.normal(size=(12, 120, 3)), num_positions=3)
+    known = np.where(np.eye(120, dtype=bool), 0.0, -np.inf)
+    ratios = []
+    for _ in range(6):
+        cells = means + 0.5 * rng.normal(size=means.shape)
+        ratios.append(infer_widths(atlas, cells)[0] / infer_widths(atlas, cells, known)[0])
+    assert abs(np.mean(ratios) - 1) < 0.03
 
 
 @pytest.mark.parametrize("align", ["similarity", "affine"])
