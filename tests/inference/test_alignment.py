@@ -5,6 +5,7 @@ import pytest
 from scipy.linalg import expm
 
 import permvi as pv
+from permvi.inference.alignment import method
 from permvi.inference.alignment.method import _step_between
 from permvi.inference.alignment.search import find_frames
 from permvi.models import Atlas, AtlasMatching
@@ -188,7 +189,8 @@ def test_marginals_are_those_of_all_matchings():
     assert (exact.marginals.argmax(1) == found.marginals.argmax(1)).all()
 
 
-def test_chains_are_prolonged_only_where_the_answer_is_not_precise():
+def test_chains_are_prolonged_only_where_the_answer_is_not_precise(monkeypatch):
+    monkeypatch.setattr(method, "_SHARE_OF_ERROR", 0.3)
     # Cells scatter as widely as labels lie apart, in a frame that is known well, or hardly.
     atlas, means, rng = atlas_of(spread=0.7)
     cells = means + 0.7 * rng.normal(size=means.shape)
@@ -202,7 +204,7 @@ def test_chains_are_prolonged_only_where_the_answer_is_not_precise():
     found = pv.fit(doubtful, num_rounds=1, **settings)
     assert found.num_evaluations in (8, 16)
     error = found.diagnostics.sampling_error_by_row.mean()
-    assert error <= 0.8 * SAMPLING_CHECK or found.num_evaluations == 16
+    assert error <= 0.3 * SAMPLING_CHECK or found.num_evaluations == 16
     # The average of these frames is as close to that of many as it says, up to a factor of three.
     many = pv.fit(doubtful, num_rounds=20, seed=1, **settings)
     assert np.abs(found.marginals - many.marginals).sum(axis=1).mean() / 2 < 3 * error
