@@ -5,11 +5,13 @@ import pytest
 from scipy.linalg import expm
 
 import permvi as pv
+from permvi.inference.alignment import method
 from permvi.inference.alignment.method import _step_between
 from permvi.inference.alignment.search import find_frames
 from permvi.models import Atlas, AtlasMatching
 from permvi.models.atlas.frames import FrameModel, Frames, _turn_to, start_rotations
-from permvi.models.atlas.widths import scaled
+from permvi.models.atlas.widths import believed, infer_widths, scaled
+from permvi.posterior.diagnostics import SAMPLING_CHECK
 
 ROTATION = expm(np.cross(np.eye(3), [2.4, 0.2, -0.2]))
 
@@ -104,6 +106,32 @@ def test_scaled_weights_sum_to_one_and_bound_the_evidence():
     assert np.abs(found.pairs[0] - exact.marginals).max() < 0.2
 
 
+@pytest.mark.parametrize("sd", [1.0, 3.0])
+def test_beliefs_are_nearly_the_probabilities_of_all_matchings(sd):
+    rng = np.random.default_rng(3)
+    pairs, alone = sd * rng.normal(size=(5, 6)), sd * rng.normal(size=5)
+    pairs[1, 2], alone[2] = -np.inf, -800.0
+    mask = np.isfinite(pairs)
+    linear = pv.models.LinearMatching(
+        np.where(mask, pairs, 0.0), mask=mask, row_unmatched=alone, col_unmatched=np.zeros(6)
+    )
+    exact = pv.fit(linear, "exact").marginals
+    assert np.abs(believed(pairs, alone) - exact).max() < 0.02
+
+
+def test_widths_of_cells_that_compete_for_labels_are_those_of_known_labels():
+    # With more even probabilities of pairs they were 6 % too large.
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(120, 3)) * [6, 2, 2]
+    atlas = Atlas.fit(means + 0.5 * rng.normal(size=(12, 120, 3)), num_positions=3)
+    known = np.where(np.eye(120, dtype=bool), 0.0, -np.inf)
+    ratios = []
+    for _ in range(6):
+        cells = means + 0.5 * rng.normal(size=means.shape)
+        ratios.append(infer_widths(atlas, cells)[0] / infer_widths(atlas, cells, known)[0])
+    assert abs(np.mean(ratios) - 1) < 0.03
+
+
 @pytest.mark.parametrize("align", ["similarity", "affine"])
 def test_an_animal_in_another_frame_is_identified(align):
     atlas, means, rng = atlas_of()
@@ -159,6 +187,27 @@ def test_marginals_are_those_of_all_matchings():
     # Eight chains say to within an eighth in which direction the line runs.
     assert np.abs(exact.marginals - found.marginals).max() < 0.15
     assert (exact.marginals.argmax(1) == found.marginals.argmax(1)).all()
+
+
+def test_chains_are_prolonged_only_where_the_answer_is_not_precise(monkeypatch):
+    monkeypatch.setattr(method, "_SHARE_OF_ERROR", 0.3)
+    # Cells scatter as widely as labels lie apart, in a frame that is known well, or hardly.
+    atlas, means, rng = atlas_of(spread=0.7)
+    cells = means + 0.7 * rng.normal(size=means.shape)
+    doubtful = AtlasMatching(moved(cells)[0], atlas, align="similarity")
+    sharp, means, rng = atlas_of()
+    clear = AtlasMatching(
+        moved(means + 0.1 * rng.normal(size=means.shape))[0], sharp, align="similarity"
+    )
+    settings = {"num_draws": 60, "num_steps": 500}
+    assert pv.fit(clear, num_rounds=1, **settings).num_evaluations == 4
+    found = pv.fit(doubtful, num_rounds=1, **settings)
+    assert found.num_evaluations in (8, 16)
+    error = found.diagnostics.sampling_error_by_row.mean()
+    assert error <= 0.3 * SAMPLING_CHECK or found.num_evaluations == 16
+    # The average of these frames is as close to that of many as it says, up to a factor of three.
+    many = pv.fit(doubtful, num_rounds=20, seed=1, **settings)
+    assert np.abs(found.marginals - many.marginals).sum(axis=1).mean() / 2 < 3 * error
 
 
 def test_frames_are_found_from_all_turns():

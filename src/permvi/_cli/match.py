@@ -57,7 +57,8 @@ def match(
         typer.Option(
             metavar="NUMBERS",
             help="With LABELS: standard deviation of the noise: one number, one for each feature "
-            f"separated by commas, or {INFER!r}.",
+            f"separated by commas, or {INFER!r}. For student_t, divide a "
+            "standard deviation by 1.41 (if --df is 4).",
         ),
     ] = None,
     noise: Annotated[

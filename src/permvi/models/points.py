@@ -69,8 +69,9 @@ class PointMatching(_arguments.Constrained):
             DataFrame names them.
         centers: (m, d), or (S, m, d). The index of a DataFrame names them. If both are DataFrames,
             their columns are matched by name.
-        scale: The noise's :math:`\sigma`, a number or (d,). None infers one number for all
-            dimensions, which is then in ``posterior.latents["scale"]``.
+        scale: The noise's :math:`\sigma`, a number or (d,). It is the standard deviation if
+            Gaussian; that of Student's t is :math:`\sigma \sqrt{df / (df - 2)}`. None infers one
+            number for all dimensions, which is then in ``posterior.latents["scale"]``.
         noise: "gaussian" or "student_t" (independent in every dimension).
         df: Degrees of freedom of Student's t.
         relaxation: The density between permutations, which only relaxed families use:

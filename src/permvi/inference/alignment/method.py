@@ -21,12 +21,17 @@ from permvi.inference.method import Context, option_names
 from permvi.models.atlas.frames import FrameModel, Frames
 from permvi.models.linear import LinearMatching
 from permvi.posterior import DrawsLaw, Latent, Posterior, diagnose
+from permvi.posterior.diagnostics import SAMPLING_CHECK
 from permvi.problem.candidates import best_matching
 from permvi.problem.prepare import Prepared, prepare
 
 _ADVICE = "try more rounds (num_rounds) or chains (num_chains)"
 # Rounds at the beginning of each chain that do not count.
 _WARM_UP = 1
+# Chains are prolonged up to this many times, while the sampling error is above this share of what a
+# verdict allows.
+_MOST_TIMES = 4
+_SHARE_OF_ERROR = 0.8
 # Tries to move the frame in each round; one costs far less than the matching.
 _FRAME_MOVES = 3
 # Degrees of freedom of proposals: their tails are heavier than those of the posterior.
@@ -43,7 +48,8 @@ class AlignmentOptions:
 
     Attributes:
         num_chains: The number of chains over frames and matchings.
-        num_rounds: The number of frames that each chain visits.
+        num_rounds: The number of frames that each chain visits; up to four times as many where the
+            sampling error is large and only one frame is possible.
         num_steps: Steps of the chains over matchings for each frame, and for each cell.
         num_draws: The number of matchings and frames to keep.
     """
@@ -80,20 +86,30 @@ def _run(prepared: Prepared, context: Context) -> Posterior:
     frames: FrameModel = prepared.model.frames.widened(found.frames, extra)
     weights = np.exp(found.log_evidence - np.logaddexp.reduce(found.log_evidence))
     rng = np.random.default_rng(context.seed)
-    chains: list[list[_Visit]] = []
-    moves, rounds = _Moves(), _WARM_UP + options.num_rounds
+    samplers, moves = [], _Moves()
     for chain in range(options.num_chains):
         # Stratified, so that each frame has the chains that its probability asks for.
         point = (chain + rng.random()) / options.num_chains
         start = int(np.searchsorted(np.cumsum(weights)[:-1], point))
         home = found.frames.take(np.array([start]))
-        sampler = _Sampler(prepared, frames, options, home, rng, moves)
-        visits = []
-        for step in range(rounds):
-            context.step(chain * rounds + step, options.num_chains * rounds)
-            visits.append(sampler.visit())
-        chains.append(visits[_WARM_UP:])
-    return _posterior(prepared, chains, weights, options, moves)
+        samplers.append(_Sampler(prepared, frames, options, home, rng, moves))
+    # Chains in frames that lie apart stay there, so that more rounds would not help.
+    times = 1 if _second(weights) > _AMBIGUOUS else _MOST_TIMES
+    rounds, limit = options.num_rounds, times * options.num_rounds
+    visits: list[list[_Visit]] = []
+    while len(visits) < _WARM_UP + rounds:
+        context.step(len(visits), _WARM_UP + rounds)
+        visits.append([sampler.visit() for sampler in samplers])
+        if len(visits) == _WARM_UP + rounds < _WARM_UP + limit:
+            error = _sampling_error(*_states(visits[_WARM_UP:]))
+            if error.mean() > _SHARE_OF_ERROR * SAMPLING_CHECK:
+                rounds = min(2 * rounds, limit)
+    return _posterior(prepared, visits[_WARM_UP:], weights, options, moves)
+
+
+def _second(weights: np.ndarray) -> float:
+    """Return the probability of the second best frame."""
+    return float(np.sort(weights)[-2]) if len(weights) > 1 else 0.0
 
 
 @dataclasses.dataclass
@@ -213,16 +229,16 @@ def _step_between(model: FrameModel, start: Frames, end: Frames) -> np.ndarray:
 
 def _posterior(
     prepared: Prepared,
-    chains: list[list[_Visit]],
+    rounds: list[list[_Visit]],
     weights: np.ndarray,
     options: AlignmentOptions,
     moves: _Moves,
 ) -> Posterior:
     frames: FrameModel = prepared.model.frames
-    visits = [visit for chain in chains for visit in chain]
-    tables = np.stack([visit.marginals for visit in visits])
-    alone = np.stack([visit.alone for visit in visits])
-    marginals, unmatched = tables.mean(axis=0), alone.mean(axis=0)
+    visits = [visit for chain in zip(*rounds, strict=True) for visit in chain]
+    states, by_chain = _states(rounds)
+    mean = states.mean(axis=0)
+    marginals, unmatched = mean[:, :-1], mean[:, -1]
     sums = marginals.sum(axis=1) + unmatched
     marginals, unmatched = marginals / sums[:, None], unmatched / sums
     unused = np.clip(1.0 - marginals.sum(axis=0), 0.0, 1.0)
@@ -232,7 +248,7 @@ def _posterior(
     kept = np.linspace(0, len(draws) - 1, options.num_draws).round().astype(int)
     latent = Latent(transforms.mean(axis=0), transforms.std(axis=0), of_draws[kept])
     best = best_by_marginals(prepared, marginals, unmatched)
-    diagnostics = _judged(prepared, chains, tables, alone, weights, moves)
+    diagnostics = _judged(prepared, states, by_chain, weights, moves)
     return Posterior(
         law=DrawsLaw(draws[kept]),
         marginals=marginals,
@@ -257,36 +273,54 @@ def best_by_marginals(
     return given.restore(best_matching(given.candidates))
 
 
+def _states(rounds: list[list[_Visit]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return what all visits found, (S, n, m + 1), chain by chain, and the means of chains."""
+    by_chain = np.stack(
+        [
+            [np.concatenate([visit.marginals, visit.alone[:, None]], axis=1) for visit in chain]
+            for chain in zip(*rounds, strict=True)
+        ]
+    )
+    return by_chain.reshape(-1, *by_chain.shape[2:]), by_chain.mean(axis=1)
+
+
+def _variance(states: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return the variances (n, m + 1) of the mean of all visits.
+
+    Rounds of one chain may be alike, so that chains are compared if there are several.
+    """
+    within = states.var(axis=0, ddof=1) / len(states) if len(states) > 1 else 0 * states[0]
+    return np.maximum(within, means.var(axis=0, ddof=1) / len(means)) if len(means) > 1 else within
+
+
+def _sampling_error(states: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return the expected total variation of each cell (n,) due to sampling."""
+    return 0.5 * np.sqrt(2 / np.pi * _variance(states, means)).sum(axis=-1)
+
+
 def _judged(
     prepared: Prepared,
-    chains: list[list[_Visit]],
-    tables: np.ndarray,
-    alone: np.ndarray,
+    states: np.ndarray,
+    means: np.ndarray,
     weights: np.ndarray,
     moves: _Moves,
 ) -> Any:
     """Compare the chains, and say what is known about the frame."""
-    states = np.concatenate([tables, alone[..., None]], axis=-1)
-    by_chain = states.reshape(len(chains), -1, *states.shape[1:])
-    # Rounds of one chain may be alike, so that chains are compared if there are several.
-    within = states.var(axis=0, ddof=1) / len(states) if len(states) > 1 else 0 * states[0]
-    error = within
-    disagreement = np.zeros(len(tables[0]))
-    if len(chains) > 1:
-        means = by_chain.mean(axis=1)
-        error = np.maximum(within, means.var(axis=0, ddof=1) / len(chains))
-        half = len(chains) // 2
+    disagreement = np.zeros(len(states[0]))
+    if len(means) > 1:
+        error = _variance(states, means)
+        half = len(means) // 2
         apart = np.abs(means[:half].mean(axis=0) - means[half:].mean(axis=0))
         noise = np.sqrt(2 * np.log(error.size)) * 2 * np.sqrt(error)
         disagreement = 0.5 * np.maximum(apart - noise, 0.0).sum(axis=-1)
     judged = diagnose(
         row_labels=prepared.labels[0],
         advice=_ADVICE,
-        sampling_error_by_row=0.5 * np.sqrt(2 / np.pi * error).sum(axis=-1),
+        sampling_error_by_row=_sampling_error(states, means),
         disagreement_by_row=disagreement,
         converged=True,
     )
-    second = float(np.sort(weights)[-2]) if len(weights) > 1 else 0.0
+    second = _second(weights)
     notes = [
         f"{moves.accepted / max(moves.proposed, 1):.0%} of the proposed frames were accepted",
         f"the second best frame has a probability of about {second:.2g}",

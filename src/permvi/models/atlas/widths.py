@@ -34,6 +34,9 @@ WEIGHT = 30.0
 _STEPS = 6
 _CONVERGED = 1e-3
 _SCALING_STEPS = 12
+_BELIEF_STEPS = 30
+# The least weight of all but one of the choices of a cell.
+_LEAST = 1e-12
 
 
 class Weighed(NamedTuple):
@@ -60,6 +63,29 @@ def scaled(pairs: np.ndarray, alone: np.ndarray) -> Weighed:
     a = 1.0 / np.maximum((K @ b[..., None])[..., 0] + r, 1e-300)
     evidence = (top - np.log(a)).sum(axis=-1) - np.log(b).sum(axis=-1)
     return Weighed(a[..., None] * K * b[:, None], a * r, evidence)
+
+
+def believed(pairs: np.ndarray, alone: np.ndarray) -> np.ndarray:
+    r"""Return probabilities of pairs (n, m) by belief propagation, from log weights as in `scaled`.
+
+    With weights K of pairs and r of staying alone, messages are :math:`x_{ij} = 1 / (r_i +
+    \sum_{k \ne j} K_{ik} y_{ik})` and :math:`y_{ij} = 1 / (1 + \sum_{l \ne i} K_{lj} x_{lj})`, and
+    a pair has the odds :math:`K_{ij} x_{ij} y_{ij}`. Scaled weights are too even where cells
+    compete for labels.
+    """
+    top = np.maximum(pairs.max(axis=1), alone)
+    top = np.where(np.isfinite(top), top, 0.0)
+    K, r = np.exp(pairs - top[:, None]), np.exp(alone - top)[:, None]
+    y = np.ones(K.shape)
+    for _ in range(_BELIEF_STEPS):
+        to = K * y
+        x = 1.0 / np.maximum(r + to.sum(axis=1, keepdims=True) - to, _LEAST)
+        back = K * x
+        y, before = 1.0 / (1.0 + np.maximum(back.sum(axis=0) - back, 0.0)), y
+        # Messages may go back and forth.
+        y = np.sqrt(y * before)
+    odds = K * x * y
+    return odds / (1.0 + odds)
 
 
 def groups_of(num_positions: int, d: int) -> list[np.ndarray]:
@@ -140,7 +166,7 @@ def infer_widths(atlas: Atlas, cells: np.ndarray, extra: np.ndarray | float = 0.
     for _ in range(_STEPS):
         roots = inverse_roots(atlas.scales * widths[:, None] * widths)
         pairs = atlas.log_densities(table, widths) + atlas.log_odds + prior
-        matched = scaled(pairs[None], alone[None]).pairs[0]
+        matched = believed(pairs, alone)
         weights, trusted = _weights(residuals, roots, atlas.df, wrong[:, None], atlas.mistakes)
         mass = float((matched * trusted).sum())
         before, widths = widths, _updated(
