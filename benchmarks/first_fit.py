@@ -45,6 +45,8 @@ def main() -> None:
         model, n, method = chosen.child
         sys.stdout.write(json.dumps(first_fit(model, int(n), method)) + "\n")
         return
+    if chosen.out is not None:
+        chosen.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for row in run(chosen.models, chosen.sizes, chosen.methods):
         sys.stdout.write(_line(row) + "\n")
