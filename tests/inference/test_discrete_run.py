@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi.inference.discrete import method, warm_start
+from permvi.inference.discrete import method, run, warm_start
 from permvi.inference.discrete.family import log_prob_many
 from permvi.inference.discrete.options import DiscreteOptions, resolve
 from permvi.inference.discrete.structure import build_structure
 from permvi.inference.discrete.training import Training, _update, train
 from permvi.inference.discrete.training import _start as begin_training
 from permvi.posterior import diagnostics
-from permvi.problem.evaluation import log_density
+from permvi.problem.evaluation import evaluator, log_density
 from permvi.problem.prepare import prepare
 from tests.inference.discrete_cases import all_choices, problem_of, random_family
 
@@ -100,6 +100,21 @@ def test_a_black_box_on_the_host_is_recognised_as_linear():
     assert posterior.num_evaluations == len(calls) <= 10_000
     assert posterior.law.family.kind == "lookahead"
     assert posterior.law.family.num_components == 1
+
+
+def test_a_family_alone_is_that_of_a_whole_fit_without_its_draws(monkeypatch):
+    problem, key = prepare(points(5, 0.5, 0)).problem, jax.random.key(3)
+    options = DiscreteOptions(num_steps=20)
+    whole = run.run_discrete(problem, key, evaluator(problem), options=options)
+
+    def never(*arguments):
+        raise AssertionError("nothing should be drawn")
+
+    monkeypatch.setattr(run, "_draw_many", never)
+    family, seen = run.fit_family(problem, key, evaluator(problem), options)
+    for found, expected in zip(*map(jax.tree.leaves, (family, whole.family)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert 0 < seen.num_evaluations < whole.seen.num_evaluations
 
 
 def test_a_quadratic_model_gets_a_mixture_and_is_matched():

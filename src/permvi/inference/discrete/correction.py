@@ -139,7 +139,7 @@ _MISSED_FACTOR = 50.0
 
 def search_modes(
     problem: Problem, seen: Evaluations, random_choices: np.ndarray, max_evaluations: int
-) -> np.ndarray | None:
+) -> np.ndarray:
     """Climb from random matchings, from the best one seen, and to modes that lie far apart.
 
     Args:
@@ -149,10 +149,8 @@ def search_modes(
         max_evaluations: The budget.
 
     Returns:
-        (num, S, n) choices that the climb has seen, None without a budget.
+        (num, S, n) choices that the climb has seen.
     """
-    if max_evaluations < 1:
-        return None
     (n, m), S = problem.shape, problem.num_sites
     event = (n,) if S == 1 else (S, n)
     mask = True if problem.mask is None else np.asarray(problem.mask)

@@ -74,11 +74,31 @@ def run_discrete(
     """
     key_start, key_train, key_draw = split_key(rng_key, 3)
     start = _start(problem, key_start, evaluate, kind, options or DiscreteOptions(), marginals)
-    on_host = None if problem.traceable else evaluate
-    trained = train(
-        problem, start.family, key_train, start.recipe.training, start.beta, on_progress, on_host
-    )
+    trained = _train(problem, start, key_train, evaluate, on_progress)
     return _finish(problem, start, trained, key_draw)
+
+
+def fit_family(
+    problem: Problem, rng_key: jax.Array, evaluate: Evaluate, options: DiscreteOptions
+) -> tuple[Family, Evaluations]:
+    """Fit a family as `run_discrete` does, without draws, and return what was evaluated for it."""
+    key_start, key_train, _ = split_key(rng_key, 3)
+    start = _start(problem, key_start, evaluate, None, options, None)
+    trained = _train(problem, start, key_train, evaluate, None)
+    return trained.family, _all_seen(start, trained)
+
+
+def _train(
+    problem: Problem,
+    start: _Start,
+    rng_key: jax.Array,
+    evaluate: Evaluate,
+    on_progress: StepProgress | None,
+) -> Trained:
+    on_host = None if problem.traceable else evaluate
+    return train(
+        problem, start.family, rng_key, start.recipe.training, start.beta, on_progress, on_host
+    )
 
 
 def run_discrete_batch(
@@ -149,7 +169,23 @@ def _start(
 def _finish(
     problem: Problem, start: _Start, trained: Trained, rng_key: jax.Array
 ) -> DiscreteResult:
-    seen, recipe = start.seen, start.recipe
+    seen, recipe = _all_seen(start, trained), start.recipe
+    key_search, key_draw = split_key(rng_key, 2)
+    found = None
+    if recipe.search_evaluations > 0:
+        uniform = uniform_family(start.family.structure)
+        random_choices = np.asarray(_draw_many(uniform, key_search, _MAX_CLIMBS))
+        found = search_modes(problem, seen, random_choices, recipe.search_evaluations)
+    weight = {"swor": _distinct, "ht": _with_replacement, "snis": _plain, "none": _equal}
+    weighted = weight[recipe.correction](problem, trained.family, key_draw, seen, recipe)
+    trace = np.asarray(trained.elbo_trace, np.float64)
+    missed = None if found is None else missed_mass(trained.family, seen, found, weighted)
+    return DiscreteResult(trained.family, weighted, missed, trace, seen, start.linear, recipe)
+
+
+def _all_seen(start: _Start, trained: Trained) -> Evaluations:
+    """Return all evaluations so far, of a family that training has not ruined."""
+    seen = start.seen
     if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(trained.family)):
         raise ValueError(
             "log_density must differ by less between matchings in float32, got a family that is no "
@@ -157,15 +193,7 @@ def _finish(
         )
     if len(trained.choices):
         seen.add(np.asarray(trained.choices), np.asarray(trained.log_densities, np.float64))
-    key_search, key_draw = split_key(rng_key, 2)
-    uniform = uniform_family(start.family.structure)
-    random_choices = np.asarray(_draw_many(uniform, key_search, _MAX_CLIMBS))
-    found = search_modes(problem, seen, random_choices, recipe.search_evaluations)
-    weight = {"swor": _distinct, "ht": _with_replacement, "snis": _plain, "none": _equal}
-    weighted = weight[recipe.correction](problem, trained.family, key_draw, seen, recipe)
-    trace = np.asarray(trained.elbo_trace, np.float64)
-    missed = None if found is None else missed_mass(trained.family, seen, found, weighted)
-    return DiscreteResult(trained.family, weighted, missed, trace, seen, start.linear, recipe)
+    return seen
 
 
 def _distinct(

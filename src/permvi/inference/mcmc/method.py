@@ -10,7 +10,7 @@ import numpy as np
 from permvi._checks import one_of
 from permvi.inference.discrete.family import Family, draw, draw_with_log_prob, log_prob
 from permvi.inference.discrete.options import DiscreteOptions
-from permvi.inference.discrete.run import run_discrete
+from permvi.inference.discrete.run import fit_family
 from permvi.inference.mcmc.options import BUDGET, MCMCOptions, Proposal
 from permvi.inference.mcmc.result import MCMCResult, summarise_chains
 from permvi.inference.mcmc.run import run_mcmc, run_mcmc_batch
@@ -103,14 +103,10 @@ def _proposal(prepared: Prepared, context: Context) -> tuple[Proposal | None, in
         return None, 0
     options = DiscreteOptions(
         num_steps=(_PARTIAL_TRAINING if problem.is_partial else 0) if linear else None,
-        correction="none",
-        num_draws=1,
-        search_evaluations=0,
         max_evaluations=None if linear else _MAX_FIT_EVALUATIONS,
     )
-    fitted = run_discrete(problem, context.rng_key, evaluator(problem), options=options)
-    proposal = Proposal(fitted.family, _draw, _log_prob, _draw_with_log_prob)
-    return proposal, fitted.seen.num_evaluations
+    family, seen = fit_family(problem, context.rng_key, evaluator(problem), options)
+    return Proposal(family, _draw, _log_prob, _draw_with_log_prob), seen.num_evaluations
 
 
 def _draw(family: Family, rng_key: jax.Array) -> jax.Array:
