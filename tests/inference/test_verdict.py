@@ -1,5 +1,7 @@
 """Verdicts on linear models that are too broad for a search, by the answer of method "linear"."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -118,3 +120,54 @@ def test_weighted_draws_that_are_right_are_trusted():
     found = pv.fit(pv.models.LinearMatching(scores), "stick_breaking_discrete")
     np.testing.assert_allclose(found.diagnostics.bias_by_row, 0.0, atol=0.01)
     assert found.diagnostics.verdict == "trust"
+
+
+# In these tables of sharp scores the second mode differs from the first by a cycle of four to six
+# rows, no part of which is probable: climbs by exchanges do not lead there.
+_CYCLES = [(14, 3), (14, 7), (14, 40), (14, 59), (12, 9), (12, 31)]
+
+
+def sharp_table(n, seed):
+    return 20.0 * np.random.default_rng((99 if n == 14 else 97, n, seed)).normal(size=(n, n))
+
+
+@pytest.mark.parametrize("method", ["map", "bethe", "sinkhorn"])
+@pytest.mark.parametrize(("n", "seed"), _CYCLES)
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+def test_a_mode_behind_a_cycle_is_not_overlooked_in_a_table(n, seed, method):
+    model = pv.models.LinearMatching(sharp_table(n, seed))
+    found, exact = pv.fit(model, method), pv.fit(model, "exact")
+    error = pv.metrics.total_variation_per_row(found.marginals, exact.marginals)
+    np.testing.assert_allclose(found.diagnostics.bias_by_row, error, atol=1e-6)
+    assert error.max() > 0.05
+    assert found.diagnostics.verdict != "trust"
+
+
+@pytest.mark.parametrize(("n", "seed"), _CYCLES)
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+def test_a_mode_behind_a_cycle_is_not_overlooked_by_a_search(n, seed):
+    scores = sharp_table(n, seed)
+    model = pv.models.CallableModel(
+        lambda perm: float(scores[np.arange(n), perm].sum()), n, input="perm", jax=False
+    )
+    found = pv.fit(model, "map")
+    truth = pv.fit(pv.models.LinearMatching(scores), "exact")
+    np.testing.assert_array_equal(found.mode, truth.mode)
+    assert found.diagnostics.verdict != "trust"
+
+
+def test_matchings_through_each_pair_are_tried_at_all_sites():
+    """Two sites of a function that is the sum of a table: the best through each pair is known."""
+    tables = np.random.default_rng(3).normal(scale=20.0, size=(2, 6, 6))
+    problem = dataclasses.replace(prepare(pv.models.LinearMatching(tables)).problem, scores=None)
+    places = np.arange(6)
+    found = examine(problem, np.tile(places, (1, 2, 1)))
+    seen = {tuple(map(tuple, perms)) for perms in found.perms.tolist()}
+    every = pv.permutations.enumerate_permutations(6)
+    values = np.array([table[places, every].sum(axis=-1) for table in tables])
+    best = every[values.argmax(axis=1)]
+    for s, i, j in np.ndindex(2, 6, 6):
+        through = np.flatnonzero(every[:, i] == j)
+        wanted = best.copy()
+        wanted[s] = every[through[values[s, through].argmax()]]
+        assert tuple(map(tuple, wanted.tolist())) in seen

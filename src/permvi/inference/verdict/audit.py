@@ -1,10 +1,9 @@
 """The verdict on approximate draws or marginals, by comparison with an independent answer.
 
 Methods "exact", "linear" and "quadratic" know their own error, and the distance to their marginals
-decides where they are quick and sure. For linear models a search often spares them: if it is closed
-(see `coverage`), its weighted matchings are practically the posterior. Elsewhere a closed search
-decides only if they cannot, since it may not know of modes that lie far apart. If nobody knows the
-answer, the other signals decide, and weighting can only warn.
+decides where they are quick and sure. A closed search (see `coverage`) decides only if they cannot,
+since it may not know of modes that lie far apart. If nobody knows the answer, the other signals
+decide, and weighting can only warn.
 """
 
 import dataclasses
@@ -192,11 +191,9 @@ def _known_bias(
 
     It is None if nobody knows it.
     """
-    closed, answer = coverage.closed, None
-    if prepared.problem.scores is None or not closed:
-        answer = _answer(prepared, max_evaluations)
+    answer = _answer(prepared, max_evaluations)
     if answer is None:
-        return (_bias(prepared, posterior, coverage) if closed else None), 0
+        return (_bias(prepared, posterior, coverage) if coverage.closed else None), 0
     # Quadratic and linear forms are no evaluations of the density.
     calls = answer.num_evaluations if answer.log_evidence_kind == "exact" else 0
     spent = 0 if prepared.problem.scores is not None else calls or 0

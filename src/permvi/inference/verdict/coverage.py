@@ -3,10 +3,12 @@
 The probabilities of rounded draws are not known, only their frequencies. Weights of density over
 frequency tell how well the draws follow the density where they are, not what they miss. So a search
 that is independent of the fit climbs from random matchings to modes; for linear densities it also
-begins at the best matching and at the best of those that share few pairs with it. Then the
-neighbours of the most probable matchings are evaluated, and their neighbours, until hardly any mass
-is left on matchings whose neighbours are unknown. Then the set is *closed*: it holds practically
-the whole posterior, and a fit can be compared with it.
+begins at the best matching and at the best of those that share few pairs with it. For other
+densities a linear function is fitted to what was evaluated, and its best matching through each pair
+is tried: such matchings may differ from the mode by cycles whose parts are all improbable, so that
+no climb leads to them. Then the neighbours of the most probable matchings are evaluated, and their
+neighbours, until hardly any mass is left on matchings whose neighbours are unknown. Then the set is
+*closed*: as far as a search can tell, it holds practically the whole posterior.
 """
 
 from functools import partial
@@ -14,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from permvi.inference.discrete.warm_start import regression_table
 from permvi.inference.map.local_search import Neighbourhood, hill_climb
-from permvi.problem.candidates import far_matchings
+from permvi.problem.candidates import Candidates, best_matching, far_matchings
 from permvi.problem.evaluation import Evaluations, log_densities
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import random_matchings
@@ -26,6 +29,10 @@ _MAX_HOST_EVALUATIONS = 5_000
 # The share of them that climbs from random matchings may take, and the most climbs.
 _CLIMB_SHARE = 0.25
 _MAX_CLIMBS = 16
+# A matching is tried through each of at most so many pairs, by a linear function that is fitted to
+# so many evaluations for each of them.
+_MAX_PAIRS = 400
+_FITTED_PER_PAIR = 3
 # The share of the mass on matchings with unknown neighbours below which a set is closed.
 _OPEN_SHARE = 0.02
 # Neighbours that are evaluated at once.
@@ -65,6 +72,8 @@ def examine(problem: Problem, draws: np.ndarray, max_evaluations: int | None = N
         memory.find(far_matchings(problem))
     if hood.num_swaps * hood.num_sites <= limit // 4:
         _climb(problem, memory, hood, int(_CLIMB_SHARE * limit))
+    if problem.scores is None:
+        memory.find(_through_each_pair(problem, memory))
     closed = _close(memory, hood)
     log_p = memory.values
     frequencies = np.full(len(log_p), _UNSEEN_COUNT)
@@ -111,6 +120,38 @@ def _climb(problem: Problem, memory: Evaluations, hood: Neighbourhood, budget: i
     granted = memory.left
     hill_climb(memory, starts, hood)
     memory.left += kept - granted
+
+
+def _through_each_pair(problem: Problem, memory: Evaluations) -> np.ndarray:
+    r"""Return the best matchings through each allowed pair, by a linear function, (num, ...).
+
+    The function is fitted to matchings that were evaluated: half of them are the most probable ones
+    and the others are spread over the rest. A pair is forced by a bonus that exceeds all that other
+    pairs could gain; pairs that no matching has give the best matching of all. Nothing is tried if
+    the problem is large or partial, or if fewer values are known than the function has unknowns.
+    """
+    S, (n, m) = problem.num_sites, problem.shape
+    order = np.argsort(-memory.values, kind="stable")
+    order = order[memory.values[order] > -np.inf]
+    if problem.is_partial or S * n * m > min(_MAX_PAIRS, len(order)):
+        return memory.matchings[:0]
+    num = min(len(order), _FITTED_PER_PAIR * S * n * m)
+    rest = np.linspace(num // 2, len(order) - 1, num - num // 2).astype(np.int64)
+    chosen = np.unique(np.concatenate([np.arange(num // 2), rest]))
+    perms = memory.matchings[order[chosen]].reshape(-1, S, n)
+    tables = regression_table(perms, memory.values[order[chosen]], m)
+    best = memory.best.reshape(S, n)
+    allowed = np.broadcast_to(problem.table_mask, (S, n, m))
+    found = []
+    for s, (table, mask) in enumerate(zip(tables, allowed, strict=True)):
+        bonus = 1.0 + 2 * n * np.ptp(table)
+        for i, j in np.argwhere(mask):
+            forced = table.copy()
+            forced[i, j] += bonus
+            perm = best.copy()
+            perm[s] = best_matching(Candidates.from_table(forced, mask))
+            found.append(perm)
+    return np.unique(found, axis=0).reshape(-1, *problem.layout.event_shape)
 
 
 def _close(memory: Evaluations, hood: Neighbourhood) -> bool:
