@@ -37,7 +37,7 @@ import permvi as pv
 from permvi.experiments.results import write_rows
 
 Row = dict[str, Any]
-SEED = 2_700  # of the problems; none of them was used for tuning
+SEED = 2_700  # of the problems by default; none of them was used for tuning
 _REFERENCE = 200_000_000
 _NUM_SCALES = 20
 
@@ -90,7 +90,7 @@ def _collapsed(squares, table, step, betas, perms, num_sweeps, rng):
     return counts
 
 
-def scale_reference(model: Any, start: np.ndarray) -> tuple[np.ndarray, float]:
+def scale_reference(model: Any, start: np.ndarray, first: int) -> tuple[np.ndarray, float]:
     """Return marginals (n, n) by two tempered runs, and how far they differ.
 
     One run begins at a given matching, the other one at random.
@@ -107,9 +107,9 @@ def scale_reference(model: Any, start: np.ndarray) -> tuple[np.ndarray, float]:
     betas = np.linspace(0.5, 1.0, 4)
     num_sweeps = _REFERENCE // (2 * n * len(betas))
     for seed in range(2):
-        rng = np.random.default_rng([SEED, seed])
-        first = start if seed == 0 else rng.permutation(n)
-        perms = np.tile(first, (len(betas), 1))
+        rng = np.random.default_rng([first, seed])
+        beginning = start if seed == 0 else rng.permutation(n)
+        perms = np.tile(beginning, (len(betas), 1))
         step = places[1] - places[0]
         counts = _collapsed(squares, table, step, betas, perms, num_sweeps, rng)
         runs.append(counts / counts[0].sum())
@@ -120,21 +120,22 @@ def _by_row(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return 0.5 * np.abs(one - other).sum(axis=-1)
 
 
-def scales() -> Iterator[tuple[str, Callable[[], Row]]]:
+def scales(first: int) -> Iterator[tuple[str, Callable[[], Row]]]:
     """Yield names of problems with an unknown scale, and functions that measure them."""
     for n in (30, 100):
         for seed in range(_NUM_SCALES):
-            yield f"N={n}, seed {seed}", lambda n=n, seed=seed: _scale_row(n, seed, seed < 3)
+            seeds = [first, n, seed]
+            yield f"N={n}, seed {seed}", lambda seeds=seeds: _scale_row(seeds, seeds[-1] < 3)
 
 
-def _scale_row(n: int, seed: int, compared: bool) -> Row:
-    rng = np.random.default_rng([SEED, n, seed])
+def _scale_row(seeds: list[int], compared: bool) -> Row:
+    n, rng = seeds[1], np.random.default_rng(seeds)
     centers = rng.normal(size=(n, 2))
     # Large enough for neighbours to be confused, small enough for most items to be clear.
     true = float(np.exp(rng.uniform(np.log(0.5), np.log(2)))) / np.sqrt(n)
     seen = centers[rng.permutation(n)] + true * rng.normal(size=(n, 2))
     model = pv.models.PointMatching(seen, centers, scale=None)
-    found, seconds = _timed(lambda: pv.fit(model, seed=seed))
+    found, seconds = _timed(lambda: pv.fit(model, seed=seeds[-1]))
     low, high = np.quantile(found.latents["scale"].draws, [0.025, 0.975])
     row: Row = {
         "method": found.method, "verdict": found.diagnostics.verdict,
@@ -143,7 +144,7 @@ def _scale_row(n: int, seed: int, compared: bool) -> Row:
         "cpu_s": round(seconds, 1),
     }  # fmt: skip
     if compared:
-        truth, apart = scale_reference(model, found.mode)
+        truth, apart = scale_reference(model, found.mode, seeds[0])
         errors = _by_row(found.marginals, truth)
         row |= {"error": round(float(errors.mean()), 4), "worst": round(float(errors.max()), 4)}
         row |= {"runs_apart": round(apart, 4)}
@@ -204,8 +205,8 @@ def by_quadrature(
     return np.einsum("g,gsk->sk", p, tables).reshape(-1, n, n), p
 
 
-def _pictures(n: int, num: int, noise: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng([SEED, n, seed])
+def _pictures(n: int, num: int, noise: Any, seeds: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seeds)
     landmarks = rng.normal(size=(n, 2))
     orders = np.stack([rng.permutation(n) for _ in range(num)])
     return landmarks, landmarks[orders] + rng.normal(size=(num, n, 2)) @ noise
@@ -241,16 +242,16 @@ def _moments(p: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return mean, np.sqrt(p @ (values - mean) ** 2)
 
 
-def shifts() -> Iterator[tuple[str, Callable[[], Row]]]:
+def shifts(first: int) -> Iterator[tuple[str, Callable[[], Row]]]:
     """Yield names of problems with a shared shift, and functions that measure them."""
     for noise in (0.1, 0.4):
         for seed in range(2):
             name = f"noise {noise:g}, seed {seed}"
-            yield name, lambda noise=noise, seed=seed: _shift_row(noise, seed)
+            yield name, lambda noise=noise, seed=seed: _shift_row(noise, first, seed)
 
 
-def _shift_row(noise: float, seed: int) -> Row:
-    landmarks, pictures = _pictures(5, 4, noise * np.eye(2), seed)
+def _shift_row(noise: float, first: int, seed: int) -> Row:
+    landmarks, pictures = _pictures(5, 4, noise * np.eye(2), [first, 5, seed])
     pictures = pictures + np.array([0.5, -0.3])
     # The grid covers eight standard errors around the mean, which no order of points changes.
     # Prior and likelihood are normal, so that the posterior of the shift is near there.
@@ -267,15 +268,15 @@ def _shift_row(noise: float, seed: int) -> Row:
     return _kernel_row(shift_model, data, truth, {"shift": _moments(p, grid)}, seed)
 
 
-def covariances() -> Iterator[tuple[str, Callable[[], Row]]]:
+def covariances(first: int) -> Iterator[tuple[str, Callable[[], Row]]]:
     """Yield names of problems with a shared covariance, and functions that measure them."""
     for seed in range(3):
-        yield f"seed {seed}", lambda seed=seed: _covariance_row(seed)
+        yield f"seed {seed}", lambda seed=seed: _covariance_row(first, seed)
 
 
-def _covariance_row(seed: int) -> Row:
+def _covariance_row(first: int, seed: int) -> Row:
     noise = np.array([[0.4, 0.0], [0.2, 0.3]]).T
-    landmarks, pictures = _pictures(6, 3, noise, seed)
+    landmarks, pictures = _pictures(6, 3, noise, [first, 6, seed])
     # Points of each unknown: log widths and the inverse hyperbolic tangent of rho / .95.
     logs = np.log(0.4) + 0.5 * np.linspace(-3.5, 3.5, 25)
     turns = np.linspace(-3.5, 3.5, 25)
@@ -304,6 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
+    parser.add_argument("--first", type=int, default=SEED, help="the seed of the problems")
     parser.add_argument("--seconds", type=float, default=np.inf, help="begin no problem after this")
     parser.add_argument("--out", type=Path, required=True, help="folder for PART/rows.csv")
     given = parser.parse_args(arguments)
@@ -316,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with path.open(encoding="utf-8", newline="") as file:
                 rows = list(csv.DictReader(file))
         done = {row["problem"] for row in rows}
-        for name, measure in PARTS[part]():
+        for name, measure in PARTS[part](given.first):
             if name not in done and time.monotonic() < end:
                 rows.append({"problem": name, **measure()})
                 print(rows[-1], flush=True)

@@ -12,7 +12,7 @@ def test_chains_with_an_integrated_scale_agree_with_the_exact_method(monkeypatch
     centers = rng.normal(size=(6, 2))
     model = pv.models.PointMatching(centers + 0.5 * rng.normal(size=(6, 2)), centers, scale=None)
     exact = pv.fit(model, "exact")
-    found, apart = latents.scale_reference(model, exact.mode)
+    found, apart = latents.scale_reference(model, exact.mode, 2700)
     # Two runs of 16,700 sweeps each at the last level.
     assert apart < 0.03
     np.testing.assert_allclose(found, exact.marginals, atol=0.03)
