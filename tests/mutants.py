@@ -212,8 +212,8 @@ MUTANTS = (
     ),
     Mutant(
         "inference/verdict/audit.py",
-        "if prepared.problem.scores is None or not closed:",
-        "if prepared.problem.scores is None and not closed:",
+        "if coverage.closed else None), 0",
+        "if not coverage.closed else None), 0",
         _VERDICT,
     ),
     Mutant(
