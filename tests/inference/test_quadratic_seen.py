@@ -1,5 +1,6 @@
 """What ensembles that do not count have found alone, against what was put there."""
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -111,3 +112,22 @@ def test_the_tolerance_is_that_of_items(rng):
     assert found.diagnostics.sampling_error_by_row.mean() <= 0.006
     by_row = pv.metrics.total_variation_per_row(found.marginals, exact.marginals)
     assert by_row.mean() < 0.03
+
+
+def test_an_answer_for_a_table_is_compared_with_that_of_linear():
+    """Two modes differ in all rows, and the search ends in the better one."""
+    rng = np.random.default_rng((1730001, 8, 1_000_000))
+    tilt = rng.uniform(0, np.log(5)) / 8
+    eye = np.eye(8)
+    scores = 12 * (eye + np.roll(eye, 1, 1)) - tilt * np.roll(eye, 1, 1)
+    model = pv.models.LinearMatching(scores[np.ix_(rng.permutation(8), rng.permutation(8))])
+    exact = pv.fit(model, "exact").marginals
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        found = pv.fit(model, "quadratic", num_steps=200_000)
+    error = pv.metrics.total_variation_per_row(found.marginals, exact)
+    # More steps make it a little better, and then it believed that the error was .021.
+    assert error.max() > 0.03
+    assert found.diagnostics.verdict != "trust"
+    assert "try method='linear'" in found.diagnostics.reasons[0]
+    np.testing.assert_allclose(found.diagnostics.bias_by_row, error, atol=1e-6)

@@ -18,6 +18,7 @@ from permvi.inference.quadratic import QuadraticOptions, sample
 from permvi.inference.quadratic.form import Form, square_form, with_penalties
 from permvi.inference.quadratic.modes import Modes, find_modes
 from permvi.inference.quadratic.sample import Sampled
+from permvi.inference.verdict.audit import audited_estimate
 from permvi.posterior import Diagnostics, DrawsLaw, Marginals, Posterior, diagnose
 from permvi.posterior.diagnostics import interrupted
 from permvi.problem.prepare import Prepared
@@ -93,7 +94,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
             "log_evidence_kind": "estimate",
             "log_evidence_se": result.evidence.error,
         }
-    return Posterior(
+    posterior = Posterior(
         law=DrawsLaw(prepared.restore(form.matchings(result.draws))),
         **restore_marginals(prepared.reduction, reduced)._asdict(),
         mode=prepared.restore(form.matchings(result.best)),
@@ -101,6 +102,10 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         diagnostics=_diagnostics(prepared, modes, result),
         num_evaluations=result.num_steps + modes.num_evaluations,
     )
+    if prepared.problem.scores is None or not result.finished:
+        return posterior
+    # Modes of a table may differ in cycles of many rows, through which no swaps lead.
+    return audited_estimate(prepared, posterior, "try method='linear'")
 
 
 def _diagnostics(prepared: Prepared, modes: Modes, result: Sampled) -> Diagnostics:
