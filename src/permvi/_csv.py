@@ -8,6 +8,7 @@ import codecs
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,9 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 # How spreadsheets recognise a formula, after white space; the last four are full-width.
 _FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+
+# What may be a thousand or a decimal: 1,200 but not 0,200 or 1,25.
+_THOUSAND = re.compile(r"\s*[-+]?[1-9]\d{0,2},\d{3}\s*")
 
 # How other programs write that a number is missing.
 _MISSING = frozenset({"na", "n/a", "nan", "null", "none", "nil", "missing", "?", "-", "."})
@@ -84,8 +88,13 @@ def check_header(path: Path, header: Row) -> None:
         )
 
 
-def check_names(path: Path, cells: Sequence[tuple[int, int, str]]) -> tuple[str, ...]:
-    """Return the names in cells (line, column, text); raise if one is missing or repeated."""
+def check_names(
+    path: Path, cells: Sequence[tuple[int, int, str]], hint: str = ""
+) -> tuple[str, ...]:
+    """Return the names in cells (line, column, text); raise if one is missing or repeated.
+
+    ``hint`` ends the error about a repeated one.
+    """
     seen: dict[str, str] = {}
     for line, column, text in cells:
         name, place = text.strip(), at(path, line, column)
@@ -93,7 +102,7 @@ def check_names(path: Path, cells: Sequence[tuple[int, int, str]]) -> tuple[str,
             raise ValueError(f"{place}: expected a name, got an empty cell.")
         if name in seen:
             # Numbers that repeat are rarely names.
-            hint = "; names come first, then numbers" if is_number(name) else ""
+            hint = hint or ("; names come first, then numbers" if is_number(name) else "")
             raise ValueError(
                 f"{place}: expected a new name, got {name!r:.60} as in {seen[name]} before{hint}."
             )
@@ -267,6 +276,8 @@ class Numbers:
         self._skip = skip
         # Decimal mark -> the place where it was first seen.
         self._marks: dict[str, str] = {}
+        # A number that may have a mark between thousands, None if a comma has shown that it is not.
+        self._thousand: str | None = ""
 
     def of(self, row: Row) -> np.ndarray:
         """Parse the numbers of a row; empty cells are NaN, and others raise ``ValueError``."""
@@ -277,6 +288,7 @@ class Numbers:
                 if mark in joined and mark not in self._marks:
                     self._note(mark, row)
             if "," in joined:
+                self._look_for_thousands(cells)
                 cells = [cell.replace(",", ".") for cell in cells]
         # Python would read 1_000 as a thousand.
         if "_" not in joined:
@@ -288,6 +300,24 @@ class Numbers:
                 if np.count_nonzero(np.isnan(values)) == cells.count(""):
                     return values
         return np.array([self._number(row, k, cell) for k, cell in enumerate(cells, self._skip)])
+
+    @property
+    def notes(self) -> list[str]:
+        """What was assumed of the numbers so far, and could have been meant differently."""
+        if not self._thousand:
+            return []
+        return [
+            f"commas are taken for decimal marks, so that {self._thousand} is "
+            f"{self._thousand.replace(',', '.')}; leave them out if they separate thousands"
+        ]
+
+    def _look_for_thousands(self, cells: Sequence[str]) -> None:
+        """Keep a number whose comma may separate thousands, as long as all commas may."""
+        if self._thousand is None:
+            return
+        commas = [cell for cell in cells if "," in cell]
+        doubtful = all(map(_THOUSAND.fullmatch, commas))
+        self._thousand = (self._thousand or commas[0].strip()) if doubtful else None
 
     def last(self, row: Row) -> float:
         """Parse the last cell of a row that has one number, as `of` does."""
@@ -324,5 +354,6 @@ class Numbers:
         k = next(k for k, cell in enumerate(row.cells) if k >= self._skip and mark in cell)
         place = f"{row.cells[k]!r:.60} in line {row.line}, column {k + 1}"
         for other in self._marks.values():
-            raise ValueError(f"{self._path}: expected one decimal mark, got {other} and {place}.")
+            seen = f"two in {place}" if other == place else f"{other} and {place}"
+            raise ValueError(f"{self._path}: expected one decimal mark, got {seen}.")
         self._marks[mark] = place

@@ -62,6 +62,19 @@ MISREAD = {
         [],
         "2 items and 1 label, so 1 of the items stays unmatched",
     ),
+    "a list of numbered pairs": (
+        "t.csv",
+        "left,right,score\n101,7,2.5\n102,8,-1.5\n",
+        [],
+        "as a list of numbered pairs does, but the first is taken for the names of items; use "
+        "--pairs",
+    ),
+    "commas that may separate thousands": (
+        "t.csv",
+        "item;A;B\nr1;1,200;-900\nr2;-3;1,250\n",
+        [],
+        "commas are taken for decimal marks, so that 1,200 is 1.200",
+    ),
 }
 
 
@@ -93,6 +106,9 @@ def test_a_table_that_looks_like_something_else(run, write, case):
         ("item,A,B\nr1,.9,.2\nr2,.2,.8\n", ["--temperature", "0.1"]),
         ("item,A,B\nr1,-900,-5\nr2,-20,-700\n", ["--temperature", "1"]),
         ("item,A\nr1,-2\nr2,3\n", ["--unmatched", "0"]),
+        # A comma before two digits, or after a zero, separates no thousands.
+        ("item;A;B\nr1;-1,200;1,25\nr2;1,3;-2,100\n", []),
+        ("item;A;B\nr1;-1,200;0,125\nr2;1,300;-2,100\n", []),
     ],
 )
 def test_a_table_that_looks_as_it_should(run, write, content, options):
@@ -183,6 +199,23 @@ TODAY = """# FILE NAME: 1.soc
 OLD = "3\n1,Ann\n2,Bob\n3,Cid\n5,5,2\n3,1,2,3\n2,2,1,3\n"
 
 
+def test_a_list_of_numbered_pairs_that_repeats_items_is_refused(run, write):
+    result = run("match", write("t.csv", "left,right,score\n101,7,2.5\n101,8,1\n102,7,3\n"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "before; use --pairs if this is a list" in result.stderr
+
+
+def test_commas_in_other_files_that_may_separate_thousands(run, write):
+    said = "commas are taken for decimal marks, so that 1,200 is 1.200"
+    scene = write("s.csv", "frame;x;y\n0;1,200;900\n0;300;100\n1;1,250;902\n1;310;99\n")
+    assert said in run("track", scene, "--sd", "5").stderr
+    assert said in run("rank", write("r.csv", "judge;A;B\nx;1,200;900\ny;800;700\n")).stderr
+    items, labels = (write(name, "item;x\nr1;1,200\nr2;900\n") for name in ("i.csv", "l.csv"))
+    assert run("match", items, labels, "--scale", "1").stderr.count(said) == 2
+    pairs = write("p.csv", "item;label;score\nr1;A;1,200\nr2;B;900\n")
+    assert said in run("match", "--pairs", pairs, "--unmatched", "0").stderr
+
+
 @pytest.mark.parametrize("content", [TODAY, OLD])
 def test_files_of_preflib_by_any_name(run, write, content):
     path = write("votes.csv", content)
@@ -192,6 +225,7 @@ def test_files_of_preflib_by_any_name(run, write, content):
     # As a table of scores it is refused.
     refused = run("match", path)
     assert (refused.exit_code, refused.stdout) == (2, "")
+    assert ("permvi rank reads files of PrefLib" in refused.stderr) == (content is TODAY)
 
 
 def test_ratings_that_could_be_ranks(run, write):

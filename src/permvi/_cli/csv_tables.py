@@ -21,6 +21,7 @@ from permvi._csv import (
     read_rows,
 )
 
+LIST_OF_PAIRS = "use --pairs if this is a list with columns item,label,number"
 TRUTH: Mapping[str, float] = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
@@ -35,6 +36,7 @@ class Table:
     lines: tuple[int, ...]  # (n,) the line of the file on which each row starts
     fields: tuple[int, ...]  # (m,) the position of each column in the file, from 1
     corner: str = ""  # the header of the column of names
+    notes: Sequence[str] = ()  # what was assumed of the numbers
 
     def place(self, row: int, col: int) -> str:
         """Describe where in the file a value is, for an error message."""
@@ -106,12 +108,12 @@ def read_table(
     if not cols:
         raise ValueError(
             f"{at(path, header.line)}: expected a header with a name for each column, separated by "
-            f"commas, semicolons or tabs, got {header.cells[0]!r:.60} only."
+            f"commas, semicolons or tabs, got {header.cells[0]!r:.60} only{_hint(header)}."
         )
     if of_pairs and _is_pair(first):
         raise ValueError(
             f"{at(path, first.line, 2, cols[0])}: expected a number, got {first.cells[1]!r:.60}; "
-            "use --pairs if this is a list with columns item,label,number."
+            f"{LIST_OF_PAIRS}."
         )
     numbers = Numbers(path, separator, header.cells, words)
     names: list[tuple[int, int, str]] = []
@@ -122,12 +124,13 @@ def read_table(
         values.append(numbers.of(row))
     return Table(
         path,
-        check_names(path, names),
+        check_names(path, names, f"; {LIST_OF_PAIRS}" if of_pairs and _is_numbered(first) else ""),
         cols,
         np.stack(values),
         tuple(line for line, _, _ in names),
         tuple(range(2, len(cols) + 2)),
         header.cells[0],
+        numbers.notes,
     )
 
 
@@ -155,6 +158,7 @@ class PairList:
     cols: tuple[str, ...]  # (m,) distinct names
     pairs: np.ndarray  # (E, 2) the row and the column of each pair
     values: np.ndarray  # (E,), NaN for empty cells
+    notes: Sequence[str] = ()  # what was assumed of the numbers
 
     def place(self, pair: int) -> str:
         """Describe where in the file a value is, for an error message."""
@@ -201,7 +205,7 @@ def read_list(path: Path) -> PairList:
         raise _no_rows(path)
     pairs = np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
     values = np.fromiter(found.values(), np.float64, len(found))
-    return PairList(path, tuple(items), tuple(labels), pairs, values)
+    return PairList(path, tuple(items), tuple(labels), pairs, values, numbers.notes)
 
 
 def _named_rows(path: Path, rows: Iterator[Row], width: int, expected: str) -> Iterator[Row]:
@@ -310,6 +314,17 @@ def _record(
 
 def _no_rows(path: Path) -> ValueError:
     return ValueError(f"{path}: expected a header and rows, got one line only.")
+
+
+def _hint(header: Row) -> str:
+    """Say what a comment in the place of a header means; empty if it is none."""
+    comment = header.cells[0].lstrip().startswith("#")
+    return "; permvi rank reads files of PrefLib" if comment else ""
+
+
+def _is_numbered(row: Row) -> bool:
+    """Return whether a row may hold the numbers of an item and of a label, and another number."""
+    return len(row.cells) == 3 and all(cell.strip().isdecimal() for cell in row.cells[:2])
 
 
 def _is_pair(row: Row) -> bool:

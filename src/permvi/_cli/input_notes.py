@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from permvi._cli.csv_tables import PairList, Table
+from permvi._cli.csv_tables import LIST_OF_PAIRS, PairList, Table
 from permvi._cli.options import SCALED
 from permvi._csv import is_number
 
@@ -112,7 +112,12 @@ def of_table(
 ) -> list[str]:
     """Return notes on a table of pairs; ``kind`` and ``temperature`` are None if not given."""
     numbers = _numbers(table)
-    notes = [*of_names(table), *of_gaps(table, unpaired), *of_sizes(table.path, shape, unpaired)]
+    notes = [
+        *of_marks(table),
+        *(_of_numbered_pairs(table) or of_names(table)),
+        *of_gaps(table, unpaired),
+        *of_sizes(table.path, shape, unpaired),
+    ]
     if not numbers.values.size:
         return notes
     found = None
@@ -186,11 +191,30 @@ def _of_scores(
     return None
 
 
+def of_marks(table: Table | PairList) -> list[str]:
+    """Return a note if commas in numbers may have been misunderstood."""
+    return [f"{table.path}: {note}." for note in table.notes]
+
+
+def _of_numbered_pairs(table: Table | PairList) -> list[str]:
+    """Return a note if a table of two labels looks like a list of pairs with numbers for names."""
+    if not isinstance(table, Table) or len(table.cols) != 2:
+        return []
+    items = all(name.strip().isdecimal() for name in table.rows)
+    first, second = (bool((column == np.rint(column)).all()) for column in table.values.T)
+    if not (items and first) or (second and len(table.rows) == 2):
+        return []
+    return [
+        f"{table.path}: the first two columns hold whole numbers, as a list of numbered pairs "
+        f"does, but the first is taken for the names of items; {LIST_OF_PAIRS}."
+    ]
+
+
 def of_names(table: Table | PairList) -> list[str]:
     """Return a note if the first column holds numbers that do not look like names."""
-    corner = getattr(table, "corner", None)
-    if corner is None or not all(is_number(name) for name in table.rows):
+    if not isinstance(table, Table) or not all(is_number(name) for name in table.rows):
         return []
+    corner = table.corner
     values = np.array([float(name.replace(",", ".")) for name in table.rows])
     whole = bool((values == np.rint(values)).all())
     counted = whole and bool((np.diff(values) == 1).all()) and len(values) > 1

@@ -271,7 +271,11 @@ def _from_features(
     tables = read_table(items), read_table(labels)
     model = match_inputs.model_of_features(*tables, files, unpaired, **settings)
     match_inputs.check_conflicts(items, model, unpaired)
-    notes = [note for table in tables for note in input_notes.of_names(table)]
+    notes = [
+        note
+        for table in tables
+        for note in (*input_notes.of_marks(table), *input_notes.of_names(table))
+    ]
     notes += input_notes.of_sizes(items, model.shape, unpaired)
     if model.scale_prior is not None and unpaired.unmatched is not None:
         notes.append(

@@ -90,6 +90,7 @@ def read_scene(
         notes.append(f"used the columns {', '.join(used)}, ignored {', '.join(columns.ignored)}")
     if skipped:
         notes.append(f"skipped {skipped} rows of titles below the header")
+    notes += numbers.notes
     if columns.earlier:
         notes.append(f"column {names[columns.ids or 0]} names points, and is not used to link them")
     axes = [names[k] for k in columns.coords]

@@ -224,6 +224,7 @@ class Table:
         ]
         ignored = set(range(len(self.names))) - {judge, item, value}
         notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(ignored)]
+        notes += numbers.notes
         return Orders(list(items), [order_by_rank(row) for row in rows], [1.0] * len(rows), notes)
 
 

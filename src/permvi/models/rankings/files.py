@@ -170,7 +170,7 @@ def _valued(table: Table, sign: float) -> Orders:
         values = numbers.of(row)[[k - first for k in columns]]
         groups.append(order_by_rank(sign * values))
         counts.append(table.counted(row))
-    return Orders(list(items), groups, counts, notes + filled)
+    return Orders(list(items), groups, counts, notes + filled + numbers.notes)
 
 
 def _check_header(table: Table) -> list[str]:
