@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from permvi._cli.csv_tables import read_list, read_table
+from permvi._cli.csv_tables import read_list, read_records, read_table
 from permvi._cli.track_files import read_scene
 from permvi.models import Rankings
 
@@ -75,6 +75,34 @@ def test_all_readers_take_all_formats(tmp_path):
     packed = gzip.compress(b"3\n1,A\n2,B\n3,C\n2,2,1\n2,1,2,3\n", mtime=0)
     (tmp_path / "v.soc.gz").write_bytes(packed)
     assert Rankings.read(tmp_path / "v.soc.gz").items == ("A", "B", "C")
+
+
+def test_which_of_several_tables_is_read_is_said(tmp_path):
+    path = tmp_path / "t.xlsx"
+    with pd.ExcelWriter(path) as book:
+        pd.DataFrame().to_excel(book, sheet_name="Sheet1", index=False, header=False)
+        FRAME.to_excel(book, sheet_name="scores")
+        pd.DataFrame({"a": []}).to_excel(book, sheet_name="remarks")
+    table = read_table(path)
+    np.testing.assert_array_equal(table.values, FRAME.to_numpy())
+    assert table.notes == ["of 2 sheets 'scores' is read, not 'remarks'"]
+    # Who would not pass the note on refuses the file.
+    with pytest.raises(ValueError, match=r"expected one table, got several \(of 2 sheets"):
+        read_records(path, ("item",), numbers=(3, 3))
+    frames = pd.DataFrame({"frame": [0, 1], "x": [1.0, 2.0], "y": [3.0, 4.0]})
+    votes = pd.DataFrame({"1st": ["A", "A"], "2nd": ["B", "B"]})
+    pairs = pd.DataFrame({"item": ["a"], "label": ["x"], "score": [0.5]})
+    for held, read in (
+        (frames, lambda: " ".join(read_scene(path)[1])),
+        (votes, lambda: Rankings.read(path).note),
+        (pairs, lambda: " ".join(read_list(path).notes)),
+    ):
+        with pd.ExcelWriter(path) as book:
+            held.to_excel(book, sheet_name="held", index=False)
+            held.to_excel(book, sheet_name="other", index=False)
+        assert "of 2 sheets 'held' is read, not 'other'" in read()
+    write_npz(tmp_path / "t.npz", mask=np.ones((2, 3)), number=np.array(3))
+    assert read_table(tmp_path / "t.npz").notes == ["of 2 tables 'scores' is read, not 'mask'"]
 
 
 def broken_zip():

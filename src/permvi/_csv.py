@@ -43,10 +43,11 @@ class Row(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The separator of a file, and its rows without the blank ones."""
+    """The separator of a file, its rows without the blank ones, and what was left out of them."""
 
     separator: str
     rows: Iterator[Row]
+    notes: Sequence[str] = ()
 
 
 def at(path: Path, line: int, column: int | None = None, name: str | None = None) -> str:
@@ -110,12 +111,13 @@ def check_names(
     return tuple(seen)
 
 
-def read_rows(path: Path) -> Rows:
+def read_rows(path: Path, *, several: bool = False) -> Rows:
     """Open a CSV file and return its rows, which are read lazily.
 
     Cells are separated by tabs, semicolons or commas, whichever the first lines agree on, and may
     be quoted. The text is UTF-8, with or without a byte order mark, or UTF-16 with one. Rows
-    without any text are skipped. Files of gzip, XLSX, Parquet, NPY and NPZ are read, too.
+    without any text are skipped. Files of gzip, XLSX, Parquet, NPY and NPZ are read, too. One of
+    ``several`` sheets or arrays is read only for callers who pass on the note that says so.
 
     Raises:
         ValueError: The file is empty or not text, or (while reading) a quote is not closed.
@@ -123,10 +125,11 @@ def read_rows(path: Path) -> Rows:
     found = _sources.content(path)
     tabular = _sources.cells(path, found)
     if tabular is not None:
-        numbered = enumerate(tabular, 1)
-        return Rows(
-            ",", (Row(line, cells) for line, cells in numbered if any(map(str.strip, cells)))
-        )
+        if tabular.notes and not several:
+            raise ValueError(f"{path}: expected one table, got several ({tabular.notes[0]}).")
+        numbered = enumerate(tabular.rows, 1)
+        rows = (Row(line, cells) for line, cells in numbered if any(map(str.strip, cells)))
+        return Rows(",", rows, tabular.notes)
     text, content, encoding = _opened(found)
     try:
         sample = _first_lines(text)

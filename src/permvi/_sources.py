@@ -10,8 +10,9 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,6 +28,13 @@ _COLS = ("labels", "cols", "columns")
 
 # What was read from standard input, which gives it once only.
 _READ: WeakKeyDictionary[Any, bytes] = WeakKeyDictionary()
+
+
+class Cells(NamedTuple):
+    """The rows of a spreadsheet or an array, the header first, and what was left out of them."""
+
+    rows: Iterator[list[str]]
+    notes: Sequence[str] = ()
 
 
 def content(path: Path) -> bytes:
@@ -60,8 +68,8 @@ def kind_of(path: Path) -> str:
     return name.suffix.lower()
 
 
-def cells(path: Path, found: bytes) -> Iterator[list[str]] | None:
-    """Return the rows of a spreadsheet or an array, the header first; None for text.
+def cells(path: Path, found: bytes) -> Cells | None:
+    """Return the cells of a spreadsheet or an array; None for text.
 
     Raises:
         ValueError: The file is of a kind that is not read, or damaged, or holds no table.
@@ -74,7 +82,7 @@ def cells(path: Path, found: bytes) -> Iterator[list[str]] | None:
     for start, read in ((_NPY, _npy), (_PARQUET, _parquet), (_ZIP, _zip)):
         if found.startswith(start):
             try:
-                return iter(read(path, found))
+                return read(path, found)
             except ValueError:
                 raise
             # The kind of error depends on where the damage is.
@@ -83,7 +91,7 @@ def cells(path: Path, found: bytes) -> Iterator[list[str]] | None:
     return None
 
 
-def _zip(path: Path, found: bytes) -> Iterator[list[str]]:
+def _zip(path: Path, found: bytes) -> Cells:
     with zipfile.ZipFile(io.BytesIO(found)) as archive:
         names = archive.namelist()
     if "xl/workbook.xml" in names:
@@ -93,7 +101,7 @@ def _zip(path: Path, found: bytes) -> Iterator[list[str]]:
     raise ValueError(f"{path}: expected a table, got a zip archive of other files.")
 
 
-def _xlsx(path: Path, found: bytes) -> Iterator[list[str]]:
+def _xlsx(path: Path, found: bytes) -> Cells:
     try:
         import openpyxl
     except ImportError as error:
@@ -102,17 +110,31 @@ def _xlsx(path: Path, found: bytes) -> Iterator[list[str]]:
             "none."
         ) from error
     book = openpyxl.load_workbook(io.BytesIO(found), read_only=True, data_only=True)
-    sheet = book.worksheets[0]
-    # Some programs do not store the size of a sheet, or a wrong one.
-    sheet.reset_dimensions()
+    for sheet in book.worksheets:
+        # Some programs do not store the size of a sheet, or a wrong one.
+        sheet.reset_dimensions()
+    # Programs add sheets that stay empty.
+    filled = [sheet for sheet in book.worksheets if _is_filled(sheet)]
+    sheet, *others = filled or book.worksheets[:1]
     rows = [list(row) for row in sheet.iter_rows(values_only=True)]
     width = max(
         (k + 1 for row in rows for k, cell in enumerate(row) if cell is not None), default=0
     )
-    return ([_text(cell) for cell in [*row, *[None] * width][:width]] for row in rows)
+    notes = [_chosen("sheets", sheet.title, [other.title for other in others])] if others else []
+    return Cells(([_text(cell) for cell in [*row, *[None] * width][:width]] for row in rows), notes)
 
 
-def _parquet(path: Path, found: bytes) -> Iterator[list[str]]:
+def _is_filled(sheet: Any) -> bool:
+    return any(cell is not None for row in sheet.iter_rows(values_only=True) for cell in row)
+
+
+def _chosen(what: str, name: str, others: Sequence[str]) -> str:
+    """Say which of several tables of a file is read."""
+    listed = ", ".join(map(repr, others))
+    return f"of {1 + len(others)} {what} {name!r:.40} is read, not {listed:.80}"
+
+
+def _parquet(path: Path, found: bytes) -> Cells:
     try:
         import pandas as pd
 
@@ -132,7 +154,7 @@ def _parquet(path: Path, found: bytes) -> Iterator[list[str]]:
     return _joined(header, [cells.iloc[:, k].tolist() for k in range(frame.shape[1])])
 
 
-def _npy(path: Path, found: bytes) -> Iterator[list[str]]:
+def _npy(path: Path, found: bytes) -> Cells:
     try:
         array = np.load(io.BytesIO(found), allow_pickle=False)
     except ValueError as error:
@@ -140,7 +162,7 @@ def _npy(path: Path, found: bytes) -> Iterator[list[str]]:
     return _array(path, array)
 
 
-def _npz(path: Path, found: bytes) -> Iterator[list[str]]:
+def _npz(path: Path, found: bytes) -> Cells:
     with np.load(io.BytesIO(found), allow_pickle=False) as arrays:
         try:
             held = {name: arrays[name] for name in arrays.files}
@@ -154,12 +176,15 @@ def _npz(path: Path, found: bytes) -> Iterator[list[str]]:
             f"{', '.join(held) or 'none'}."
         )
     named = [next((held[name] for name in names if name in held), None) for names in (_ROWS, _COLS)]
-    return _array(path, held[chosen or tables[0]], *named)
+    name = chosen or tables[0]
+    others = [other for other in tables if other != name]
+    notes = [_chosen("tables", name, others)] if others else []
+    return _array(path, held[name], *named)._replace(notes=notes)
 
 
 def _array(
     path: Path, array: np.ndarray, rows: np.ndarray | None = None, cols: np.ndarray | None = None
-) -> Iterator[list[str]]:
+) -> Cells:
     """Return the rows of a table of numbers with its names; rows and columns count from 0."""
     if array.dtype.names is not None:
         return _joined(array.dtype.names, [array[name].tolist() for name in array.dtype.names])
@@ -178,10 +203,9 @@ def _array(
     return _joined(["", *map(_text, given[1])], [given[0], *array.astype(np.float64).T.tolist()])
 
 
-def _joined(header: Sequence[str], columns: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
-    yield list(header)
-    for row in zip(*columns, strict=True):
-        yield [_text(cell) for cell in row]
+def _joined(header: Sequence[str], columns: Sequence[Sequence[Any]]) -> Cells:
+    rows = ([_text(cell) for cell in row] for row in zip(*columns, strict=True))
+    return Cells(chain([list(header)], rows))
 
 
 def _text(cell: Any) -> str:

@@ -36,7 +36,7 @@ class Table:
     lines: tuple[int, ...]  # (n,) the line of the file on which each row starts
     fields: tuple[int, ...]  # (m,) the position of each column in the file, from 1
     corner: str = ""  # the header of the column of names
-    notes: Sequence[str] = ()  # what was assumed of the numbers
+    notes: Sequence[str] = ()  # what was assumed of the file and its numbers
 
     def place(self, row: int, col: int) -> str:
         """Describe where in the file a value is, for an error message."""
@@ -95,7 +95,7 @@ def read_table(
         ValueError: There is no header, a name is repeated or missing, a row has too many or too few
             cells, or a cell is not a number; the message names the line and the column.
     """
-    separator, rows = read_rows(path)
+    separator, rows, notes = read_rows(path, several=True)
     header = next(rows)
     first = next(rows, None)
     if first is None:
@@ -130,7 +130,7 @@ def read_table(
         tuple(line for line, _, _ in names),
         tuple(range(2, len(cols) + 2)),
         header.cells[0],
-        numbers.notes,
+        [*notes, *numbers.notes],
     )
 
 
@@ -158,7 +158,7 @@ class PairList:
     cols: tuple[str, ...]  # (m,) distinct names
     pairs: np.ndarray  # (E, 2) the row and the column of each pair
     values: np.ndarray  # (E,), NaN for empty cells
-    notes: Sequence[str] = ()  # what was assumed of the numbers
+    notes: Sequence[str] = ()  # what was assumed of the file and its numbers
 
     def place(self, pair: int) -> str:
         """Describe where in the file a value is, for an error message."""
@@ -184,7 +184,7 @@ def read_list(path: Path) -> PairList:
         ValueError: A row does not have three cells, a cell is not a number, or a pair is repeated;
             the message names the line.
     """
-    separator, rows = read_rows(path)
+    separator, rows, notes = read_rows(path, several=True)
     rows = _named_rows(path, rows, 3, "an item, a label and a number")
     header = next(rows)
     check_header(path, header)
@@ -205,7 +205,7 @@ def read_list(path: Path) -> PairList:
         raise _no_rows(path)
     pairs = np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
     values = np.fromiter(found.values(), np.float64, len(found))
-    return PairList(path, tuple(items), tuple(labels), pairs, values, numbers.notes)
+    return PairList(path, tuple(items), tuple(labels), pairs, values, [*notes, *numbers.notes])
 
 
 def _named_rows(path: Path, rows: Iterator[Row], width: int, expected: str) -> Iterator[Row]:
@@ -256,7 +256,7 @@ def read_records(
         ValueError: The header is another one, a row has too many or too few cells, a name is
             missing, or a cell is not a finite number; the message names the line.
     """
-    separator, rows = read_rows(path)
+    separator, rows, _ = read_rows(path)
     header = next(rows)
     cells = [cell.strip() for cell in header.cells]
     given = _columns_of_names(cells, names, optional)

@@ -75,7 +75,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def _recording_from_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    separator, rows = read_rows(path)
+    separator, rows, _ = read_rows(path)
     header = next(rows)
     first = next(rows, None)
     if first is None:

@@ -97,7 +97,7 @@ def read_known(path: Path) -> Records:
     The worm may be left out if there is only one. Of a table with a column ``decision``, the rows
     whose decision is not empty are known.
     """
-    _, rows = read_rows(path)
+    rows = read_rows(path).rows
     header = next(rows)
     columns = [cell.strip().lower() for cell in header.cells]
     if _DECISION not in columns:

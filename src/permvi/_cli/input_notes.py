@@ -113,7 +113,7 @@ def of_table(
     """Return notes on a table of pairs; ``kind`` and ``temperature`` are None if not given."""
     numbers = _numbers(table)
     notes = [
-        *of_marks(table),
+        *of_reading(table),
         *(_of_numbered_pairs(table) or of_names(table)),
         *of_gaps(table, unpaired),
         *of_sizes(table.path, shape, unpaired),
@@ -191,8 +191,8 @@ def _of_scores(
     return None
 
 
-def of_marks(table: Table | PairList) -> list[str]:
-    """Return a note if commas in numbers may have been misunderstood."""
+def of_reading(table: Table | PairList) -> list[str]:
+    """Return what was assumed of the file and its numbers."""
     return [f"{table.path}: {note}." for note in table.notes]
 
 

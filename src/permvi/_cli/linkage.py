@@ -144,7 +144,8 @@ def is_wanted(table: Path, labels: Path | None, asked: Asked, *, pairs: bool) ->
 
     if asked.given() or labels is not None or table.is_dir() or is_columnar(table):
         return True
-    header = [cell.strip().lower() for cell in next(read_rows(table).rows).cells]
+    rows = read_rows(table, several=True).rows
+    header = [cell.strip().lower() for cell in next(rows).cells]
     return len(header) > 3 or header[:2] == ["unique_id_l", "unique_id_r"]
 
 

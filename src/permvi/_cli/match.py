@@ -274,7 +274,7 @@ def _from_features(
     notes = [
         note
         for table in tables
-        for note in (*input_notes.of_marks(table), *input_notes.of_names(table))
+        for note in (*input_notes.of_reading(table), *input_notes.of_names(table))
     ]
     notes += input_notes.of_sizes(items, model.shape, unpaired)
     if model.scale_prior is not None and unpaired.unmatched is not None:

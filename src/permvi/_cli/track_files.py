@@ -28,7 +28,7 @@ def read_scene(
     Returns:
         The points, and what was ignored or assumed, in sentences without a full stop.
     """
-    separator, rows = read_rows(path)
+    separator, rows, assumed = read_rows(path, several=True)
     header, first = next(rows), next(rows, None)
     if first is None:
         raise ValueError(f"{path}: expected a header and rows, got one line only.")
@@ -45,7 +45,7 @@ def read_scene(
     except ValueError as error:
         message = str(error).replace("frame_col", "--frame-col").replace("as coords", "as --coords")
         raise ValueError(f"{at(path, header.line)}: {message}") from None
-    data, notes = chain([first], rows), []
+    data, notes = chain([first], rows), [*assumed]
     skipped = 0
     numbers = Numbers(path, separator, names, skip=0)
     frames: list[str] = []

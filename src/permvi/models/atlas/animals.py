@@ -172,7 +172,7 @@ def _from_matlab(path: Path) -> list[Animal]:
 
 
 def _from_csv(path: Path) -> list[Animal]:
-    separator, rows = read_rows(path)
+    separator, rows, _ = read_rows(path)
     header = next(rows)
     check_header(path, header)
     columns = [cell.strip() for cell in header.cells]

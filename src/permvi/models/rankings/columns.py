@@ -53,7 +53,7 @@ class Table:
 
     @classmethod
     def of(cls, path: Path) -> "Table":
-        separator, rows = read_rows(path)
+        separator, rows, notes = read_rows(path, several=True)
         kept = list(rows)
         comments = 0
         while comments < len(kept) and kept[comments].cells[0].lstrip().startswith("#"):
@@ -61,6 +61,7 @@ class Table:
         if len(kept) < comments + 2:
             raise ValueError(f"{path}: expected a header and rows, got {len(kept)} rows.")
         table = cls(path, separator, kept[comments], kept[comments + 1 :])
+        table.notes.extend(notes)
         if comments:
             table.notes.append(f"skipped {comments} lines that begin with #")
         return table
