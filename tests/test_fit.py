@@ -290,6 +290,11 @@ class Quadratic:
             "options of method 'exact' must be one of 'max_size', got|did you mean 'max_size'",
         ),
         (
+            lambda: pv.fit(LINEAR, known=[0]),
+            ValueError,
+            "known must be given to the model, LinearMatching, got it among the options",
+        ),
+        (
             lambda: pv.fit(pv.models.LinearMatching(np.eye(3), mask=THIRD)),
             ValueError,
             "mask must allow an assignment of every row",

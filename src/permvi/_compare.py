@@ -132,7 +132,7 @@ def compare(
     settings = dict(options or {})
     for name, of_method in settings.items():
         registry.check_options(
-            registry.method(one_of("method", name, registry.NAMES), given), of_method
+            registry.method(one_of("method", name, registry.NAMES), given), of_method, given
         )
     reference = None
     if exact.affordable(prepared):

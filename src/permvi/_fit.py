@@ -195,7 +195,7 @@ def _choose(
         name, suggested = auto.choose(prepared)
         options = {**suggested, **options}
     chosen = registry.method(name, prepared.model)
-    registry.check_options(chosen, options)
+    registry.check_options(chosen, options, prepared.model)
     return chosen, Context(chosen.info.name, seed, options, progress or silent)
 
 

@@ -1,6 +1,7 @@
 """The methods by name. The module of a method is loaded when it is first needed."""
 
 import importlib
+import inspect
 from collections.abc import Iterable
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
@@ -94,9 +95,14 @@ def method(name: str, model: Any = None) -> "Method":
     return _load(_MODULES[name])[name]
 
 
-def check_options(chosen: "Method", given: Iterable[str]) -> None:
-    """Raise for options that a method does not have, and suggest the nearest one."""
+def check_options(chosen: "Method", given: Iterable[str], model: Any) -> None:
+    """Raise for options that a method does not have, and say where they belong."""
     for option in given:
+        if option not in chosen.options and option in inspect.signature(type(model)).parameters:
+            raise ValueError(
+                f"{option} must be given to the model, {type(model).__name__}, got it among the "
+                f"options of method {chosen.info.name!r}."
+            )
         one_of(f"options of method {chosen.info.name!r}", option, chosen.options)
 
 
