@@ -8,6 +8,7 @@ import codecs
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,9 +139,11 @@ def read_lines(path: Path) -> list[str]:
     """
     text, content, encoding = _opened(_sources.content(path))
     try:
-        return text.read().splitlines()
+        # Other characters that Python takes for the end of a line may be part of a name.
+        lines = re.split(r"\r\n|\r|\n", text.read())
     except UnicodeDecodeError:
         raise _not_text(path, content, encoding) from None
+    return lines
 
 
 def _opened(content: bytes) -> tuple[io.TextIOWrapper, bytes, str]:
