@@ -133,6 +133,8 @@ class Ranking:
     def p_order(self) -> float:
         """The probability of the whole `order`."""
         ranks = np.argsort(self.order)
+        if self.bootstrap is None and self.answer.method == "exact":
+            return float(np.exp(self.shown.law.log_prob(ranks)))
         return float(self.shown.probability(dict(enumerate(ranks.tolist()))))
 
     @property

@@ -36,6 +36,10 @@ SECONDS = "\n".join(
     ["x;y;t", *(f"{x};{y};{0.5 * t}".replace(".", ",") for t, x, y in PLACES[::-1])]
 )
 TWICE = "\n".join(["frame,x,y,frame", *(f"{t},{x},{y},{t}" for t, x, y in PLACES)])
+# ThunderSTORM's columns, and a row of units.
+UNITS = "\n".join(
+    ["frame,x [nm],y (nm),sigma [nm]", ",nm,nm,nm", *(f"{t},{x},{y},9" for t, x, y in PLACES)]
+)
 NAMED = "\n".join(["when,u,v,signal", *(f"{t},{x},{y},3" for t, x, y in PLACES)])
 
 
@@ -61,9 +65,10 @@ def tracked(run, write):
         (TRACKMATE, [], "ignored LABEL, TRACK_ID, QUALITY, POSITION_T; skipped 3 rows of titles"),
         (TWICE, [], "column frame is there twice, with the same values"),
         (SECONDS, [], "times are not whole numbers, so a step is their least gap, 0.5"),
+        (UNITS, [], "ignored sigma [nm]; skipped a row of titles below the header"),
         (NAMED, ["--frame-col", "when", "--coords", "u,v"], "used the columns when, u, v, ignored"),
     ],
-    ids=["plain", "trackpy", "trackmate", "twice", "seconds", "named"],
+    ids=["plain", "trackpy", "trackmate", "twice", "seconds", "units", "named"],
 )
 def test_columns_are_found_by_name(tracked, content, options, note):
     found, notes = tracked(content, *GIVEN, *options)

@@ -152,7 +152,12 @@ def test_mistakes_in_preflib(read, orders, kind, message):
         ("ballot,count\nA>B=C,4\nB > A,2\n", "ABC", [[0, 1, 1], [1, 0, -1]], "6 rankings"),
         ("day,winner,loser\n1,A,B\n2,B,A\n", "AB", [[0, 1], [1, 0]], "ignored column 'day'"),
         ("winner,loser,draw\nA,B,0\nB,A,1\n", "AB", [[0, 1], [0, 0]], "a winner and a loser"),
-        ("# made by hand\nfirst,second\nA,B\n", "AB", [[0, 1]], "skipped 1 lines"),
+        (
+            "# made by hand\nfirst,second\nA,B\n",
+            "AB",
+            [[0, 1]],
+            "skipped a line that begins with #",
+        ),
         # Saved indices, with and without a column of judges.
         (",judge,A,B\n0,x,1,2\n1,y,2,1\n", "AB", [[0, 1], [1, 0]], "read as ranks"),
         ("Unnamed: 0,A,B\n0,1,2\n1,2,1\n", "AB", [[0, 1], [1, 0]], "read as ranks"),
@@ -213,3 +218,90 @@ def test_the_format_can_be_given(read):
 def test_mistakes_in_csv(read, content, message):
     with pytest.raises(ValueError, match=message):
         read(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "items", "levels", "note"),
+    [
+        # Ids and time stamps of voters are no items.
+        (
+            "ballot id,Choice 1,Choice 2\nb1,A,B\nb2,B,A\nb3,A,\n",
+            "AB",
+            [[0, 1], [1, 0], [0, -1]],
+            "read as orders",
+        ),
+        (
+            "Timestamp,First choice,Second choice,District\n9:00,A,B,7\n9:00,B,A,8\n",
+            "AB",
+            [[0, 1], [1, 0]],
+            "ignored column 'Timestamp'; ignored column 'District'",
+        ),
+        ("age,rank1,rank2\n33,7,12\n41,12,7\n", ("7", "12"), [[0, 1], [1, 0]], "ignored column"),
+        (
+            "who,a,b,c\nx,A,B,C\ny,B,A,C\nz,A,C,B\n",
+            "ABC",
+            [[0, 1, 2], [1, 0, 2], [0, 2, 1]],
+            "column 'who' names the judges",
+        ),
+        # Two judges may well have favourites that the other does not list.
+        ("a,b,c\nA,C,D\nB,C,D\n", "ACDB", [[0, 1, 2, -1], [-1, 1, 2, 0]], "each row lists items"),
+        # Names in camel case, as in ratings of films.
+        (
+            "userId,movieId,rating,time\n1,31,2.5,126\n1,10,3,127\n2,31,4,128\n2,10,1,129\n",
+            ("31", "10"),
+            [[1, 0], [0, 1]],
+            "a row for each judge and item, larger is better",
+        ),
+        (
+            "a,b,winner\nA,B,A\nB,C,draw\nC,A,A\n",
+            "ABC",
+            [[0, 1, -1], [-1, 0, 0], [0, -1, 1]],
+            "columns 'a' and 'b' hold the two items",
+        ),
+    ],
+)
+def test_other_columns_are_no_items(read, content, items, levels, note):
+    model = read(content)
+    assert model.items == tuple(items)
+    assert model.levels.tolist() == levels
+    assert note in model.note
+
+
+def test_ties_between_arrows_may_be_tildes(read):
+    model = read("A > B ~ C\nC > A > B~2\n", "r.txt")
+    assert model.items == ("A", "B", "C", "B~2")
+    assert model.levels.tolist() == [[0, 1, 1, -1], [1, -1, 0, 2]]
+
+
+def test_preflib_knows_names_that_other_files_would_split(read):
+    names = ['"An ""odd"" one"', "Bob\u2028the second", "Cy"]
+    head = "".join(f"# ALTERNATIVE NAME {k}: {name}\n" for k, name in enumerate(names, 1))
+    model = read(f"# DATA TYPE: soc\n{head}2: 1,2,3\n", "votes.txt")
+    assert model.items == ('An "odd" one', "Bob\u2028the second", "Cy")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        # Without totals, the first order would be taken for them.
+        (
+            "3\n1,Ann\n2,Bob\n3,Cy\n5,1,2,3\n4,3,2,1\n",
+            "line 5: expected the numbers of voters, orders and different orders, got '5,1,2,3'",
+        ),
+        (
+            TODAY.format(kind="soc").replace("NAME 2", "NAME 1"),
+            "line 8: expected one name of item 1, got another, 'Bob'",
+        ),
+    ],
+)
+def test_headers_of_preflib_with_mistakes(read, content, message):
+    with pytest.raises(ValueError, match=message):
+        read(content, "votes.soc")
+
+
+def test_columns_of_values_are_no_items(read):
+    message = "line 1: expected a column for each item, got a column 'rating'"
+    with pytest.raises(ValueError, match=message):
+        read("who,film,rating\n1,31,2.5\n1,10,3\n2,31,4\n", format="ratings")
+    with pytest.raises(ValueError, match=message):
+        read("who,film,rating\n1,31,2.5\n1,10,3\n2,31,4\n")

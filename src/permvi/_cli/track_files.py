@@ -89,7 +89,8 @@ def read_scene(
             used.append(names[columns.ids])
         notes.append(f"used the columns {', '.join(used)}, ignored {', '.join(columns.ignored)}")
     if skipped:
-        notes.append(f"skipped {skipped} rows of titles below the header")
+        rows_of_titles = "a row" if skipped == 1 else f"{skipped} rows"
+        notes.append(f"skipped {rows_of_titles} of titles below the header")
     notes += numbers.notes
     if columns.earlier:
         notes.append(f"column {names[columns.ids or 0]} names points, and is not used to link them")

@@ -1,5 +1,6 @@
 """Which columns of a table of points are the frame, the coordinates and the names of points."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ _COORDS = (("x", "y", "z"), ("position_x", "position_y", "position_z"), ("pos_x"
 # The first are names of points; the others are the answer of an earlier tracking.
 _IDS = ("id", "label", "name")
 _EARLIER = ("particle", "track_id", "track")
+# A unit behind a name, as in "x [nm]" and "t (s)".
+_UNIT = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\))$")
 # What programs call the column of row numbers that they add when they save a table.
 _INDEX = ("", "index", "unnamed: 0")
 
@@ -46,7 +49,7 @@ def find_columns(
         ValueError: A column is missing, or a name that is needed is there twice.
     """
     names = [str(name).strip() for name in header]
-    lower = [name.lower() for name in names]
+    lower = [_UNIT.sub("", name.lower()) for name in names]
 
     def exactly(wanted: str, what: str) -> int:
         found = [k for k, name in enumerate(names) if name == wanted]

@@ -8,6 +8,8 @@ from permvi import _sources
 from permvi._csv import at, read_lines
 from permvi.models.rankings.preflib import Orders
 
+# What joins tied items: "=", or "~" between spaces.
+_TIED = re.compile(r"=|\s~\s")
 # A count in front of a ballot, "12:" or "12 x".
 _COUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?::|[x×]\s)\s*(.*)")
 
@@ -21,7 +23,9 @@ def is_arrows(path: Path) -> bool:
 
 
 def read(path: Path) -> Orders:
-    """Read a file whose lines list items, the best first, between arrows; ``=`` joins tied ones.
+    """Read a file whose lines list items, the best first, between arrows.
+
+    Tied items are joined by ``=``, or by ``~`` between spaces.
 
     Raises:
         ValueError: A line has an arrow without an item, an item twice, or is no ballot.
@@ -36,11 +40,11 @@ def parse(path: Path, lines: list[tuple[int, str]]) -> Orders:
     for number, line in lines:
         counted = _COUNT.fullmatch(line)
         text = counted[2] if counted else line
-        if ">" not in text and "=" not in text:
+        if ">" not in text and not _TIED.search(text):
             raise ValueError(
                 f"{at(path, number)}: expected items between '>', the best first, got {line!r:.60}."
             )
-        listed = [[name.strip() for name in part.split("=")] for part in text.split(">")]
+        listed = [[name.strip() for name in _TIED.split(part)] for part in text.split(">")]
         names = [name for group in listed for name in group]
         if not all(names):
             raise ValueError(

@@ -1,6 +1,9 @@
 """The columns of CSV files of ballots: which hold items, a judge or counts, and what form it is."""
 
 import re
+from collections import Counter
+from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
@@ -11,28 +14,39 @@ from permvi.models.rankings import arrows
 from permvi.models.rankings.ballots import is_ranking, order_by_rank
 from permvi.models.rankings.preflib import Orders
 
-# Names of columns, in lower case.
+# Names of columns, in lower case; those of judges and items without spaces and underscores.
 _JUDGES = (
     "", "judge", "voter", "ranking", "ballot", "user", "rater", "assessor", "reviewer",
-    "respondent", "participant", "subject", "ranker", "id", "voter_id", "user_id", "judge_id",
+    "respondent", "participant", "subject", "ranker", "id", "voterid", "userid", "judgeid",
+    "ballotid", "raterid", "reviewerid", "respondentid", "participantid", "subjectid",
 )  # fmt: skip
 _COUNTS = ("count", "counts", "weight", "weights", "votes", "voters", "frequency", "freq", "times")
 GAMES = ("games", "matches", "wins", "number", "n")
-ITEMS = ("item", "alternative", "candidate", "option", "object")
-_VALUES = {"rank": "ranks", "ranking": "ranks", "position": "ranks"}
-_VALUES |= dict.fromkeys(("rating", "score", "ratings", "scores", "stars", "points"), "ratings")
+ITEMS = (
+    "item", "alternative", "candidate", "option", "object", "product", "movie", "itemid",
+    "alternativeid", "candidateid", "optionid", "objectid", "productid", "movieid",
+)  # fmt: skip
+VALUES = {"rank": "ranks", "ranking": "ranks", "position": "ranks"}
+VALUES |= dict.fromkeys(("rating", "score", "ratings", "scores", "stars", "points"), "ratings")
 # Names of a first column that programs save with a table: numbers of rows, or names of judges.
 _INDEX = ("", "unnamed: 0", "index")
 # What stands for an empty cell among numbers.
 _MISSING = ("na", "n/a", "nan", "none", "null", "-", "?")
 TIES = ("tie", "tied", "draw")
+# What a column of winners holds if there was none.
+NOBODY = ("", "none", "both", *TIES)
 FALSE = ("", "0", "no", "false", "n")
-# Names of places in an order: "1st", "rank 2", "third".
-_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth best worst last"
-_PLACE = re.compile(
-    r"((rank|place|position|pos|choice|pref|preference|rk)[ _.-]*)\d+|\d+(st|nd|rd|th)|"
-    + "|".join(_ORDINALS.split())
+# Names of places in an order: "1st", "rank 2", "third choice".
+_ORDINALS = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth best worst last"
 )
+_KINDS = "rank|place|position|pos|choice|pref|preference|rk|pick|vote"
+_PLACE = re.compile(
+    rf"({_KINDS})[ _.-]*\d+|(\d+(st|nd|rd|th)|{'|'.join(_ORDINALS.split())})([ _.-]*({_KINDS}))?"
+)
+# The fewest rows that tell a column of judges, who come once each, from one of items.
+_FEWEST_JUDGES = 3
 
 
 class Table:
@@ -42,11 +56,12 @@ class Table:
         self.path, self.separator, self.header, self.rows = path, separator, header, rows
         self.notes: list[str] = []
         self.names = [cell.strip().lower() for cell in header.cells]
+        self.plain = [re.sub(r"[ _.-]", "", name) for name in self.names]
         self.count = next((k for k, name in enumerate(self.names) if name in _COUNTS), None)
         self.index = 0 if self._first_counts_rows() else None
         first = 0 if self.index is None else 1
         usual = _JUDGES if first else (*_JUDGES, *_INDEX)
-        self.judge = first if self.names[first] in usual else None
+        self.judge = first if self.plain[first] in usual else None
         if self.judge is None and self._is_text(first):
             self.judge = first
             self.notes.append(f"column {header.cells[first].strip()!r:.40} names the judges")
@@ -63,7 +78,8 @@ class Table:
         table = cls(path, separator, kept[comments], kept[comments + 1 :])
         table.notes.extend(notes)
         if comments:
-            table.notes.append(f"skipped {comments} lines that begin with #")
+            lines = "a line that begins" if comments == 1 else f"{comments} lines that begin"
+            table.notes.append(f"skipped {lines} with #")
         return table
 
     @property
@@ -71,15 +87,59 @@ class Table:
         """The columns that hold items, ranks or ratings."""
         return [k for k in range(len(self.names)) if k not in (self.index, self.judge, self.count)]
 
+    @cached_property
+    def places(self) -> list[int]:
+        """The columns named as places in an order, if there are two or more."""
+        found = [k for k in self.columns if _PLACE.fullmatch(self.names[k])]
+        return found if len(found) > 1 else []
+
+    @cached_property
+    def listed(self) -> list[int]:
+        """The columns that hold items if each row lists items: those named as places, if any."""
+        columns = self.places or self.columns
+        return columns[1:] if not self.places and self._first_is_judges(columns) else columns
+
+    def _first_is_judges(self, columns: list[int]) -> bool:
+        """Whether the first of these columns has judges: each once and in no other column.
+
+        The items of the others come in two rows or more, and none of them is in the header.
+        """
+        rows = [[row.cells[k].strip() for k in columns if k < len(row.cells)] for row in self.rows]
+        if len(columns) < 3 or len(rows) < _FEWEST_JUDGES:
+            return False
+        first = {row[0] for row in rows if row}
+        times = Counter(name for row in rows for name in set(row[1:]) if name)
+        header = {self.header.cells[k].strip() for k in columns}
+        return (
+            len(first) == len(rows)
+            and not first & times.keys()
+            and not header & times.keys()
+            and min(times.values(), default=0) > 1
+        )
+
+    @cached_property
+    def sides(self) -> tuple[int, int] | None:
+        """Two columns that a column of winners chooses from in each row, if none has losers."""
+        if "winner" not in self.names or "loser" in self.names:
+            return None
+        winner = self.names.index("winner")
+        others = [k for k in range(len(self.names)) if k not in (winner, self.index, self.count)]
+        for pair in combinations(others, 2):
+            rows = [(row.cells[winner].strip(), [row.cells[k].strip() for k in pair])
+                    for row in self.rows if len(row.cells) == len(self.names)]  # fmt: skip
+            if rows and all(won in items or won.lower() in NOBODY for won, items in rows):
+                return pair
+        return None
+
     @property
     def long(self) -> tuple[int, int, int] | None:
         """The columns of a judge, an item and its rank or rating, by their names; None if not so.
 
         "ranking" may be the name of the first or of the last.
         """
-        judge = next((k for k, name in enumerate(self.names) if name and name in _JUDGES), None)
-        item = next((k for k, name in enumerate(self.names) if name in ITEMS), None)
-        values = [k for k, name in enumerate(self.names) if name in _VALUES and k != judge]
+        judge = next((k for k, name in enumerate(self.plain) if name and name in _JUDGES), None)
+        item = next((k for k, name in enumerate(self.plain) if name in ITEMS), None)
+        values = [k for k, name in enumerate(self.names) if name in VALUES and k != judge]
         if judge is None or item is None or not values:
             return None
         return judge, item, values[0]
@@ -127,13 +187,13 @@ class Table:
         numbers are items if the header names places, and ratings if a row repeats one or they are
         not whole. Texts are items.
         """
-        if {"winner", "loser"} <= set(self.names):
+        if {"winner", "loser"} <= set(self.names) or self.sides:
             return "comparisons"
         if self.long:
-            return "ranks" if _VALUES[self.names[self.long[2]]] == "ranks" else "ratings"
-        columns = self.columns
-        cells = [[row.cells[k].strip() for k in columns if k < len(row.cells)] for row in self.rows]
-        filled = [[cell for cell in row if cell and not is_missing(cell)] for row in cells]
+            return "ranks" if VALUES[self.names[self.long[2]]] == "ranks" else "ratings"
+        if self.places and self._number_items(self.places):
+            return "orders"
+        filled = self._filled(self.listed)
         if any(cell.endswith("%") for row in filled for cell in row) and all(
             is_number(cell.removesuffix("%")) for row in filled for cell in row
         ):
@@ -141,22 +201,32 @@ class Table:
         if self.arrows is not None or not all(is_number(cell) for row in filled for cell in row):
             self._check_items()
             return "orders"
-        values = [[float(cell.replace(",", ".")) for cell in row] for row in filled]
+        size = len(self.columns)
+        values = [[_number(cell) for cell in row] for row in self._filled(self.columns)]
         whole = all(value == int(value) for row in values for value in row if np.isfinite(value))
-        named_places = all(_PLACE.fullmatch(self.names[k]) for k in columns)
         repeats = any(len(set(row)) < len(row) for row in values)
-        if whole and named_places and not repeats:
-            return "orders"
-        if all(is_ranking(row, len(columns)) for row in values):
+        if all(is_ranking(row, size) for row in values):
             return "ranks"
         # With a single 1 in every row, these may be ranks with gaps.
         if not whole or (repeats and not all(row.count(1.0) == 1 for row in values if row)):
             return "ratings"
         raise ValueError(
             f"{self.path}: expected to tell orders, ranks and ratings apart, got whole numbers "
-            f"other than ranks from 1 to {len(columns)} under names that are no places; give the "
+            f"other than ranks from 1 to {size} under names that are no places; give the "
             "format."
         )
+
+    def _filled(self, columns: list[int]) -> list[list[str]]:
+        """The cells of some columns in each row, without those that hold nothing."""
+        cells = [[row.cells[k].strip() for k in columns if k < len(row.cells)] for row in self.rows]
+        return [[cell for cell in row if cell and not is_missing(cell)] for row in cells]
+
+    def _number_items(self, columns: list[int]) -> bool:
+        """Whether columns list items by their numbers: whole ones, each once in a row."""
+        rows = self._filled(columns)
+        return all(
+            is_number(cell) and _number(cell).is_integer() for row in rows for cell in row
+        ) and all(len(set(map(_number, row))) == len(row) for row in rows)
 
     def _check_items(self) -> None:
         """Refuse tables whose cells are texts and numbers, since they hardly list items.
@@ -165,7 +235,7 @@ class Table:
             ValueError: A column of names is next to one of numbers, or there are a few texts in a
                 table of numbers.
         """
-        columns = [k for k in self.columns if k != self.arrows]
+        columns = [k for k in self.listed if k != self.arrows]
         kinds: dict[int, list[bool]] = {k: [] for k in columns}
         texts = []
         for row in self.rows:
@@ -227,6 +297,10 @@ class Table:
         notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(ignored)]
         notes += numbers.notes
         return Orders(list(items), [order_by_rank(row) for row in rows], [1.0] * len(rows), notes)
+
+
+def _number(cell: str) -> float:
+    return float(cell.replace(",", "."))
 
 
 def is_missing(cell: str) -> bool:

@@ -10,7 +10,16 @@ from permvi._checks import one_of
 from permvi._csv import Numbers, at, check_names, check_width, is_number
 from permvi.models.rankings import arrows, preflib
 from permvi.models.rankings.ballots import Ballots, Group, Unranked, order_by_rank
-from permvi.models.rankings.columns import FALSE, GAMES, ITEMS, TIES, Table, is_missing
+from permvi.models.rankings.columns import (
+    FALSE,
+    GAMES,
+    ITEMS,
+    NOBODY,
+    TIES,
+    VALUES,
+    Table,
+    is_missing,
+)  # fmt: skip
 from permvi.models.rankings.preflib import Orders
 
 FORMATS = ("auto", "preflib", "arrows", "orders", "ranks", "ratings", "comparisons")
@@ -84,15 +93,19 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
 
 def _comparisons(table: Table) -> Orders:
     names = table.names
-    if not {"winner", "loser"} <= set(names):
+    if table.sides is None and not {"winner", "loser"} <= set(names):
         raise ValueError(
             f"{at(table.path, table.header.line)}: expected columns winner and loser, got "
             f"{', '.join(table.header.cells)!r:.60}."
         )
     tie = next((k for k, name in enumerate(names) if name in TIES), None)
-    sides = [names.index("winner"), names.index("loser")]
-    others = [k for k in range(len(names)) if k not in (*sides, tie, table.index)]
+    winner = names.index("winner")
+    sides = table.sides or (winner, names.index("loser"))
+    others = [k for k in range(len(names)) if k not in (*sides, winner, tie, table.index)]
     notes = []
+    if table.sides:
+        first, second = (table.header.cells[k].strip() for k in sides)
+        notes.append(f"columns {first!r:.40} and {second!r:.40} hold the two items")
     if table.count is None and others == [len(names) - 1] and max(sides) < others[0]:
         table.count = others[0]
         if names[table.count] not in GAMES:
@@ -111,15 +124,17 @@ def _comparisons(table: Table) -> Orders:
             raise ValueError(
                 f"{at(table.path, row.line)}: expected two items, got {pair[0]!r:.60} twice."
             )
-        first, second = (items.setdefault(name, len(items)) for name in pair)
+        won = row.cells[winner].strip()
         tied = tie is not None and row.cells[tie].strip().lower() not in FALSE
-        groups.append([(first, second)] if tied else [(first,), (second,)])
+        tied = tied or (won not in pair and won.lower() in NOBODY)
+        one, other = (items.setdefault(name, len(items)) for name in sorted(pair, key=won.__ne__))
+        groups.append([(one, other)] if tied else [(one,), (other,)])
         counts.append(table.counted(row))
     return Orders(list(items), groups, counts, notes)
 
 
 def _orders(table: Table) -> Orders:
-    path, columns = table.path, table.columns
+    path, columns = table.path, table.listed
     items: dict[str, int] = {}
     groups, counts = [], []
     for row in table.rows:
@@ -139,7 +154,12 @@ def _orders(table: Table) -> Orders:
             f"{path}: expected rankings of the same items, got rows that have no item in common."
         )
     header = [table.header.cells[k].strip() for k in columns]
-    notes = []
+    others = [table.header.cells[k].strip() for k in table.columns if k not in columns]
+    # A column before those of items has the judges, and columns that are no places anything.
+    notes = [
+        f"ignored column {name!r:.40}" if table.places else f"column {name!r:.40} names the judges"
+        for name in others
+    ]
     if len(set(header)) == len(header) > 1 and all(name in items for name in header):
         groups.insert(0, [(items[name],) for name in header])
         counts.insert(0, 1.0)
@@ -176,13 +196,19 @@ def _valued(table: Table, sign: float) -> Orders:
 def _check_header(table: Table) -> list[str]:
     """Refuse a header that is a ranking, and rows that are items; note a header of numbers."""
     place = at(table.path, table.header.line)
-    if table.judge is not None and table.names[table.judge] in ITEMS:
+    if table.judge is not None and table.plain[table.judge] in ITEMS:
         raise ValueError(
             f"{place}: expected a row for each judge and a column for each item, got a column "
             f"{table.header.cells[table.judge].strip()!r:.40}; turn the table, or name its columns "
             "judge, item and rank or rating."
         )
     header = [table.header.cells[k].strip() for k in table.columns]
+    value = next((name for name in header if name.lower() in VALUES), None)
+    if value is not None:
+        raise ValueError(
+            f"{place}: expected a column for each item, got a column {value!r:.40}; if there is a "
+            "row for each judge and item, name the columns judge, item and rank or rating."
+        )
     if not all(name.isascii() and name.isdecimal() for name in header):
         return []
     listed = ", ".join(header)

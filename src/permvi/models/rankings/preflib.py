@@ -7,6 +7,7 @@ Files of today begin with lines ``# KEY: value`` and have ballots ``count: 3,{1,
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,12 @@ from permvi._sources import cells, content, kind_of
 KINDS = ("soc", "soi", "toc", "toi")
 
 _NAME = re.compile(r"ALTERNATIVE NAME (\d+)$")
+# A comment that begins a file of PrefLib.
+_HEADER = re.compile(
+    r"#\s*(FILE NAME|TITLE|DATA TYPE|NUMBER ALTERNATIVES|ALTERNATIVE NAME \d+)\s*:", re.IGNORECASE
+)
+# Totals of the old form: voters, orders, different orders.
+_TOTALS = re.compile(r"\s*\d+\s*,\s*\d+\s*,\s*\d+\s*")
 _ENTRY = re.compile(r"\{([^{}]*)\}|([^{},\s]+)")
 # What a list of entries may look like; anything else has a brace or a comma too many.
 _LIST = re.compile(r"\s*(\{[^{}]*\}|[^{},\s]+)(\s*,\s*(\{[^{}]*\}|[^{},\s]+))*\s*")
@@ -36,10 +43,10 @@ def is_preflib(path: Path) -> bool:
         return True
     if cells(path, content(path)) is not None:
         return False
-    first, second = [*filter(str.strip, read_lines(path)), "", ""][:2]
-    today = re.match(r"#\s*(FILE NAME|TITLE|DATA TYPE|NUMBER ALTERNATIVES)\s*:", first)
-    old = re.fullmatch(r"\s*\d+\s*", first) and re.match(r"\s*1\s*,\s*\S", second)
-    return bool(today or old)
+    lines = [*filter(str.strip, read_lines(path)), "", ""]
+    comments = takewhile(lambda line: line.lstrip().startswith("#"), lines)
+    old = re.fullmatch(r"\s*\d+\s*", lines[0]) and re.match(r"\s*1\s*,\s*\S", lines[1])
+    return bool(old) or any(_HEADER.match(line.lstrip()) for line in comments)
 
 
 def read(path: Path) -> Orders:
@@ -70,6 +77,11 @@ def _read_today(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
         key, _, value = (part.strip() for part in text[1:].partition(":"))
         named = _NAME.match(key.upper())
         if named:
+            if int(named[1]) in names:
+                raise ValueError(
+                    f"{at(path, line)}: expected one name of item {int(named[1])}, got another, "
+                    f"{value!r:.60}."
+                )
             names[int(named[1])] = _unquoted(value)
         elif key.upper() == "DATA TYPE":
             kind = value.lower()
@@ -101,6 +113,11 @@ def _read_old(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
     if len(rest) <= size:
         raise ValueError(f"{path}: expected totals and orders after {size} names, got no more.")
     line, totals = rest[size]
+    if not _TOTALS.fullmatch(totals):
+        raise ValueError(
+            f"{at(path, line)}: expected the numbers of voters, orders and different orders, got "
+            f"{totals!r:.60}."
+        )
     voters = _whole(path, line, totals.split(",")[0], "the number of voters")
     ballots = []
     for line, text in rest[size + 1 :]:
@@ -177,9 +194,10 @@ def _order(path: Path, line: int, text: str, place: dict[int, int]) -> list[tupl
 
 
 def _unquoted(name: str) -> str:
-    """Return a name without quotes around all of it; those inside belong to it."""
-    quoted = len(name) > 1 and name[0] == name[-1] == '"' and '"' not in name[1:-1]
-    return name[1:-1] if quoted else name
+    """Return a name without quotes around all of it; those inside belong to it, once or doubled."""
+    inside = name[1:-1].replace('""', "")
+    quoted = len(name) > 1 and name[0] == name[-1] == '"' and '"' not in inside
+    return name[1:-1].replace('""', '"') if quoted else name
 
 
 def _whole(path: Path, line: int, text: str, what: str) -> int:
