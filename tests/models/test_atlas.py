@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal, multivariate_t, norm
 import permvi as pv
 from permvi.models import Animal, Atlas, AtlasMatching, read_animals
 from permvi.models.atlas import estimate, widths
-from permvi.models.atlas.atlas import cells_by_label
+from permvi.models.atlas.animals import cells_by_label
 from permvi.models.atlas.relations import log_ratios
 
 LABELS = ("A", "B", "C")

@@ -16,7 +16,13 @@ import numpy as np
 from permvi import _checks
 from permvi._files import write_bytes
 from permvi.models.atlas import estimate, widths
-from permvi.models.atlas.animals import Animal, as_animals, default_features, num_coordinates
+from permvi.models.atlas.animals import (
+    Animal,
+    as_animals,
+    cells_by_label,
+    default_features,
+    num_coordinates,
+)
 
 _FORMAT = "permvi atlas 1"
 # Half a background cell in all animals: one is never impossible.
@@ -341,17 +347,6 @@ def _names(animals: Sequence[Animal], labels: Sequence[str] | None) -> tuple[str
 
 def _unnamed(animal: Animal) -> list[int]:
     return [i for i, name in enumerate(animal.names) if name is None]
-
-
-def cells_by_label(animals: Sequence[Animal], names: Sequence[str]) -> np.ndarray:
-    """Return (num, m, d) features by label, NaN where a label was not seen."""
-    place = {name: j for j, name in enumerate(names)}
-    cells = np.full((len(animals), len(names), len(animals[0].features)), np.nan)
-    for k, animal in enumerate(animals):
-        for i, name in enumerate(animal.names):
-            if name is not None:
-                cells[k, place[name]] = animal.cells[i]
-    return cells
 
 
 def _learnt(cells: np.ndarray, num_positions: int) -> tuple[estimate.Shape, estimate.Moments]:
