@@ -11,7 +11,7 @@ import numpy as np
 import permvi as pv
 from benchmarks.atlas_scores import Answer
 from permvi.models import Animal, PointMatching
-from permvi.models.atlas.atlas import cells_by_label
+from permvi.models.atlas.animals import cells_by_label
 from permvi.models.points import log_density
 
 # The distance of --unmatched, and the one beyond which 1 % of right labels are.

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal, multivariate_t, norm
 import permvi as pv
 from permvi.models import Animal, Atlas, AtlasMatching, read_animals
 from permvi.models.atlas import estimate, widths
-from permvi.models.atlas.atlas import cells_by_label
+from permvi.models.atlas.animals import cells_by_label
 from permvi.models.atlas.relations import log_ratios
 
 LABELS = ("A", "B", "C")
@@ -116,6 +116,27 @@ def test_widths_of_a_scattered_animal():
     assert found[0] > 1.2 * found[1]
     same = widths.infer_widths(atlas_of(), MEANS)
     assert (same == 1).all()
+
+
+def test_an_atlas_of_few_animals_is_as_wide_as_they_are():
+    rng = np.random.default_rng(8)
+    sd = np.array([0.5, 0.2])
+    cells = 6 * rng.normal(size=(80, 2)) + sd * rng.normal(size=(10, 80, 2))
+    cells[rng.random((10, 80)) < 0.4] = np.nan
+    atlas = Atlas.fit(cells, num_positions=1)
+    counts = np.isfinite(cells[..., 0]).sum(0)
+    variances = np.diagonal(atlas.scales, axis1=1, axis2=2) * (atlas.df / (atlas.df - 2))[:, None]
+    found = (variances / (1 + 1 / counts)[:, None]).mean(0) / sd**2
+    # 400 residuals tell variances with a relative error of sqrt(2 / 400), and tails are heavy.
+    np.testing.assert_allclose(found, 1, atol=4 * np.sqrt(2 / 400))
+
+
+def test_cells_of_labels_that_no_animal_has_shown_are_expected():
+    cells = animals(num=5, m=8, missing=0.0)
+    cells[:4, 0] = cells[1:, 3] = np.nan
+    cells[:3, 5] = np.nan
+    # Two labels are seen in one animal each; half a cell is added to what five animals have.
+    assert Atlas.fit(cells).background == pytest.approx((2 + 0.5) / 5)
 
 
 def enumerated(cells, atlas, background):

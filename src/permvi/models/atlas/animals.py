@@ -1,4 +1,4 @@
-"""Animals with cells, features and names: from arrays, MATLAB files and CSV files."""
+"""Animals with cells, features and names: from arrays and files, and brought into one frame."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from permvi._checks import one_of
 from permvi._csv import Numbers, Row, at, check_header, check_width, read_rows
+from permvi.models.atlas.frames import ALIGNMENTS, Align
 from permvi.models.labels import is_frame
 
 # Columns of CSV files that are not features.
@@ -23,6 +25,8 @@ _NAME = ("name", "label", "identity")
 _COORDINATE = re.compile(r"[xyz]([_ (\[].*)?", re.IGNORECASE)
 # What the features of aligned worms in MATLAB files are.
 _MATLAB = ("x", "y", "z", "red", "green", "blue")
+# Of `align_animals`.
+_ROUNDS, _WEIGHT_STEPS, _TAIL = 20, 5, 5.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -131,6 +135,17 @@ def _seen(
     return Animal(cells[there], tuple(names[j] for j in there), features, animal=animal)
 
 
+def cells_by_label(animals: Sequence[Animal], names: Sequence[str]) -> np.ndarray:
+    """Return (num, m, d) features by label, NaN where a label was not seen."""
+    place = {name: j for j, name in enumerate(names)}
+    cells = np.full((len(animals), len(names), len(animals[0].features)), np.nan)
+    for k, animal in enumerate(animals):
+        for i, name in enumerate(animal.names):
+            if name is not None:
+                cells[k, place[name]] = animal.cells[i]
+    return cells
+
+
 def read_animals(*paths: str | PathLike[str]) -> list[Animal]:
     """Read animals from MATLAB and CSV files.
 
@@ -211,3 +226,82 @@ def _from_csv(path: Path) -> list[Animal]:
         ]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def align_animals(animals: Any, align: Align = "affine") -> list[Animal]:
+    """Bring labelled animals into the frame of the one with most names, to learn an atlas of them.
+
+    Each animal is mapped onto the mean place of each label, and the means are taken anew
+    (generalised Procrustes analysis, Gower 1975). Cells that are far off count less: a squared
+    distance of q times the median has the weight :math:`1 / (1 + q / 5)`.
+
+    Coordinates are mapped by a similarity or an affine map; other features by a gain and an offset,
+    which give the labels that animals share one median and one median absolute deviation.
+
+    Args:
+        animals: As in `Atlas.fit`. Cells without a name are mapped as well.
+        align: "similarity" or "affine".
+
+    Raises:
+        ValueError: An animal shares too few labels with the others.
+    """
+    one_of("align", align, ALIGNMENTS)
+    found = as_animals(animals, None)
+    found = [animal.using(found[0].features) for animal in found]
+    q = num_coordinates(found[0].features)
+    names = tuple(sorted({name for one in found for name in one.names if name is not None}))
+    tables = cells_by_label(found, names)
+    first = tables[int(np.argmax(np.isfinite(tables).all(axis=-1).sum(axis=1)))]
+    center = first
+    for _ in range(_ROUNDS):
+        maps = [_map(table, center, q, align) for table in tables]
+        moved = np.stack([t @ linear.T + b for t, (linear, b) in zip(tables, maps, strict=True)])
+        seen = np.isfinite(moved).all(axis=-1)[..., None]
+        sums = np.where(seen, moved, 0.0).sum(axis=0)
+        mean = np.where(seen.any(axis=0), sums / np.maximum(seen.sum(axis=0), 1), np.nan)
+        # Means shrink, so they are brought back to the size of the first animal.
+        linear, shift = _map(mean, first, q, "similarity")
+        center = mean @ linear.T + shift
+    return [
+        dataclasses.replace(one, cells=one.cells @ linear.T + shift)
+        for one, (linear, shift) in zip(found, maps, strict=True)
+    ]
+
+
+def _map(
+    source: np.ndarray, target: np.ndarray, q: int, align: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the map (d, d), (d,) of labels (m, d), NaN where unseen, whose first q are places."""
+    both = np.isfinite(source).all(axis=1) & np.isfinite(target).all(axis=1)
+    if both.sum() < q + 2:
+        raise ValueError(f"animals must share at least {q + 2} labels, got {both.sum()} in one.")
+    x, y, d = source[both], target[both], source.shape[1]
+    linear, shift = np.zeros((d, d)), np.zeros(d)
+    middle = np.median(x, axis=0), np.median(y, axis=0)
+    spread = [np.median(np.abs(a - m), axis=0) for a, m in zip((x, y), middle, strict=True)]
+    gain = spread[1][q:] / np.where(spread[0][q:] > 0, spread[0][q:], 1.0)
+    linear[range(q, d), range(q, d)], shift[q:] = gain, middle[1][q:] - gain * middle[0][q:]
+    weights = np.ones(len(x))
+    for _ in range(_WEIGHT_STEPS if q else 0):
+        A, b = _linear_map(x[:, :q], y[:, :q], weights, align)
+        linear[:q, :q], shift[:q] = A, b
+        squares = ((x[:, :q] @ A.T + b - y[:, :q]) ** 2).sum(axis=1)
+        weights = 1.0 / (1.0 + squares / (_TAIL * max(float(np.median(squares)), 1e-300)))
+    return linear, shift
+
+
+def _linear_map(
+    x: np.ndarray, y: np.ndarray, weights: np.ndarray, align: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the map A, b with least weighted squares; a similarity as by Umeyama (1991)."""
+    from_, to = (np.average(a, axis=0, weights=weights) for a in (x, y))
+    root = np.sqrt(weights)[:, None]
+    u, v = root * (x - from_), root * (y - to)
+    if align == "affine":
+        A = np.linalg.lstsq(u, v, rcond=None)[0].T
+    else:
+        left, values, right = np.linalg.svd(v.T @ u)
+        values[-1] *= (sign := np.sign(np.linalg.det(left @ right)))
+        left[:, -1] *= sign
+        A = values.sum() / (u**2).sum() * left @ right
+    return A, to - A @ from_

@@ -16,7 +16,13 @@ import numpy as np
 from permvi import _checks
 from permvi._files import write_bytes
 from permvi.models.atlas import estimate, widths
-from permvi.models.atlas.animals import Animal, as_animals, default_features, num_coordinates
+from permvi.models.atlas.animals import (
+    Animal,
+    as_animals,
+    cells_by_label,
+    default_features,
+    num_coordinates,
+)
 
 _FORMAT = "permvi atlas 1"
 # Half a background cell in all animals: one is never impossible.
@@ -119,6 +125,8 @@ class Atlas:
         shape, moments = _learnt(cells, num)
         scales, df = estimate.predictive(moments, shape)
         unnamed = [np.isfinite(one.cells[_unnamed(one)]).all(axis=1).sum() for one in found]
+        # As many cells have labels that no animal has shown as are seen once (Good 1953).
+        once = np.count_nonzero(seen.sum(axis=0) == 1)
         atlas = cls(
             labels=names,
             features=chosen,
@@ -130,7 +138,7 @@ class Atlas:
             center=moments.center,
             spread=moments.spread,
             mistakes=shape.mistakes,
-            background=float((sum(unnamed) + _HALF) / len(found)),
+            background=float((sum(unnamed) + once + _HALF) / len(found)),
             width_weight=widths.WEIGHT,
             held_out=np.zeros(0),
             settings=shape._asdict(),
@@ -343,17 +351,6 @@ def _unnamed(animal: Animal) -> list[int]:
     return [i for i, name in enumerate(animal.names) if name is None]
 
 
-def cells_by_label(animals: Sequence[Animal], names: Sequence[str]) -> np.ndarray:
-    """Return (num, m, d) features by label, NaN where a label was not seen."""
-    place = {name: j for j, name in enumerate(names)}
-    cells = np.full((len(animals), len(names), len(animals[0].features)), np.nan)
-    for k, animal in enumerate(animals):
-        for i, name in enumerate(animal.names):
-            if name is not None:
-                cells[k, place[name]] = animal.cells[i]
-    return cells
-
-
 def _learnt(cells: np.ndarray, num_positions: int) -> tuple[estimate.Shape, estimate.Moments]:
     """Return the shape and the moments of cells (num, m, d), of animals with their own widths."""
     shape = estimate.choose_shape(cells)
@@ -362,6 +359,8 @@ def _learnt(cells: np.ndarray, num_positions: int) -> tuple[estimate.Shape, esti
         found = np.stack(
             [widths.known_widths(animal, moments, shape, num_positions) for animal in cells]
         )
+        # Residuals from means of their own are small. Widths only say how animals differ.
+        found /= np.exp(np.log(found).mean(axis=0))
         even = moments.means + (cells - moments.means) / found[:, None]
         shape = estimate.choose_shape(even)
         # What lies anywhere does so in the animals as they are.

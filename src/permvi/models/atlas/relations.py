@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from permvi.models.atlas import estimate
-from permvi.models.atlas.animals import as_animals
-from permvi.models.atlas.atlas import Atlas, cells_by_label
+from permvi.models.atlas.animals import as_animals, cells_by_label
+from permvi.models.atlas.atlas import Atlas
 
 # Correlations are shrunk as if so many further animals had none.
 _STRENGTHS = (20.0, 40.0, 80.0, 160.0)
