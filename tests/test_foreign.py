@@ -1,9 +1,12 @@
 """The host solver as a foreign function of XLA: answers, errors, and programmes kept on disk."""
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +15,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from permvi import assignment
-from permvi._assignment import host
+from permvi._assignment import foreign, host
 
 FLOAT = np.float64 if jax.config.jax_enable_x64 else np.float32
 
@@ -39,6 +42,19 @@ def test_programmes_get_scipys_answer_under_nested_vmap(rng, maximize):
     masked = jax.jit(jax.vmap(jax.vmap(solve), in_axes=(0, None)))(scores, mask)
     expected = by_scipy(scores, np.broadcast_to(mask[:, None], scores.shape), maximize=maximize)
     np.testing.assert_array_equal(masked, expected)
+
+
+def test_threads_register_a_solver_once(monkeypatch):
+    """XLA refuses a name that it has for another function; then no programme could call either."""
+    registered = []
+    monkeypatch.setattr(foreign, "_registered", functools.cache(foreign._registered.__wrapped__))
+    monkeypatch.setattr(jax.ffi, "register_ffi_target", lambda *a, **k: registered.append(a))
+    # Long enough for the other threads to come in between.
+    monkeypatch.setattr(foreign, "_handler", lambda f: time.sleep(0.1) or foreign._Handler(id))
+    with ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(foreign.target, maximize=True, solver="auto") for _ in range(4)]
+    assert {each.result() for each in found} == {"permvi_assignment_auto_max"}
+    assert len(registered) == 1
 
 
 @pytest.mark.float32

@@ -1,10 +1,12 @@
 """Programmes on disk: found again where they are the same, and nowhere else."""
 
 import functools
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -75,6 +77,18 @@ def test_threads_that_ask_at_once_share_a_programme(folder, monkeypatch):
     assert len(seen) == 1
     for key, three in zip(keys, found, strict=True):
         assert (jnp.stack(three) == jax.random.split(key, 3)).all()
+
+
+def test_programmes_from_disk_are_forgotten_with_all_others(folder):
+    """A long process kept them, whatever it dropped otherwise, until it had no memory maps left."""
+    expected = jax.random.key_data(jnp.stack(method.split_key(jax.random.key(3), 3)))
+    gone = [weakref.ref(each.run) for each in method.split_key._known.values()]
+    _programmes.forget()
+    gc.collect()
+    assert [ref() for ref in gone] == [None]
+    found = jax.random.key_data(jnp.stack(method.split_key(jax.random.key(3), 3)))
+    np.testing.assert_array_equal(found, expected)
+    assert len(names(folder)) == 1
 
 
 def test_keys_and_static_arguments(folder, monkeypatch):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from permvi import _checks, _memory
+from permvi import _checks, _memory, _programmes
 from permvi._cluster import distributed
-from permvi._jax import is_loaded, jax
+from permvi._jax import is_loaded
 from permvi._threads import single_threaded_blas
 from permvi.inference import auto, registry
 from permvi.inference.interruptible import listening
@@ -250,7 +250,7 @@ def _forget_programmes() -> None:
     masks, may need all 65,530 of them.
     """
     if is_loaded() and _memory.maps_used() > _MOST_MAPS:
-        jax.clear_caches()
+        _programmes.forget()
 
 
 def _evidence_of(prepared: Prepared, only: np.ndarray) -> float:

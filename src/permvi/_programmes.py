@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,7 @@ from permvi._files import write_bytes
 from permvi._jax import jax, jnp
 
 # On a CPU most of XLA's time goes into LLVM. With few optimisations, in one module, and without
-# MLIR's emitters of fused loops the programmes of a fit compile in a third to a half of the time,
-# and many run as fast.
+# MLIR's emitters of fused loops the programmes of a fit compile in a third to a half of the time.
 _LIGHT: dict[str, Any] = {
     "xla_backend_optimization_level": 1,
     "xla_cpu_use_fusion_emitters": False,
@@ -43,18 +42,10 @@ _LIGHT: dict[str, Any] = {
 # Packages whose code may be part of a programme; their versions are part of every key.
 _PACKAGES = ("jax", "jaxlib", "numpy", "numpyro", "optax", "permvi", "scipy")
 _STANDARD = (
-    "abc",
-    "builtins",
-    "collections",
-    "copyreg",
-    "dataclasses",
-    "enum",
-    "functools",
-    "typing",
-)
+    "abc", "builtins", "collections", "copyreg", "dataclasses", "enum", "functools", "typing",
+)  # fmt: skip
 # Settings of JAX that say where programmes are kept, not what they are.
 _OF_CACHES = ("jax_compilation_cache", "jax_enable_compilation_cache", "jax_persistent_cache")
-_ENDING = _cache.PROGRAMME
 # Programmes call LAPACK by names that begin like this.
 _LAPACK = "@lapack_"
 
@@ -85,6 +76,13 @@ def light_jit(function: Callable[..., Any], **settings: Any) -> Any:
     return _Programmes(function, settings, _home(), light=True)
 
 
+def forget() -> None:
+    """Drop all compiled programmes from memory, those of JAX too. Files stay where they are."""
+    for programmes in _Programmes.made:
+        programmes._known.clear()
+    jax.clear_caches()
+
+
 class _UnknownError(Exception):
     """A programme depends on something that no key can hold."""
 
@@ -102,6 +100,8 @@ class _Programme(NamedTuple):
 class _Programmes:
     """The programmes of a function, one for each kind of arguments."""
 
+    made: ClassVar[list["_Programmes"]] = []
+
     def __init__(
         self, function: Callable[..., Any], settings: dict[str, Any], home: str, *, light: bool
     ) -> None:
@@ -113,6 +113,7 @@ class _Programmes:
             *_several(settings.get("static_argnames")),
         }
         self._known: dict[Any, _Programme] = {}
+        self.made.append(self)
         self._one_compiles = threading.RLock()
         functools.update_wrapper(self, function)
 
@@ -200,8 +201,8 @@ class _Programmes:
                 _surroundings(),
             )
         )
-        digest = hashlib.sha256(key).hexdigest()
-        return _cache.folder_in_use / f"{self._home.rpartition('.')[2]}.{name}-{digest}{_ENDING}"
+        ending = hashlib.sha256(key).hexdigest() + _cache.PROGRAMME
+        return _cache.folder_in_use / f"{self._home.rpartition('.')[2]}.{name}-{ending}"
 
 
 def _several(given: Any) -> tuple[Any, ...]:
@@ -382,10 +383,9 @@ def _make_ready(solver: str, aim: str, dtype: str) -> None:
 
 @functools.cache
 def _find_lapack() -> None:
-    """Let JAX look up the functions of LAPACK, as tracing the programme would have done.
+    """Let JAX look up the functions of LAPACK, as lowering a call of one would have done.
 
-    JAX does that when it first lowers a call of one. Until then they are null pointers, and a
-    programme from disk that calls one ends the process (https://github.com/jax-ml/jax/issues/28908).
+    Before, a call of one ends the process (https://github.com/jax-ml/jax/issues/28908).
     """
     jax.jit(jnp.linalg.eigh).lower(jnp.ones((1, 1)))
 

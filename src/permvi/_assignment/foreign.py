@@ -8,6 +8,7 @@ folder that ``jax.ffi.include_dir()`` names), which gets the arrays themselves a
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any
@@ -107,14 +108,19 @@ class _Call(Structure):
 _Handler = ctypes.CFUNCTYPE(c_void_p, POINTER(_Call))
 
 
-@functools.cache
 def target(*, maximize: bool, solver: str) -> str:
     """Register the host solver, if it is not yet, and return the name that programmes call it by.
 
     Its arguments are scores and perhaps a mask, (..., n, m) of equally many dimensions, and its
-    result the permutations (..., n), as of `host.solve`.
+    result the permutations (..., n), as of `host.solve`. XLA refuses a name that it has for another
+    function, so threads take turns.
     """
+    with _one_registers:
+        return _registered(maximize=maximize, solver=solver)
 
+
+@functools.cache
+def _registered(*, maximize: bool, solver: str) -> str:
     def solve(scores: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         return host.solve(scores, mask, maximize=maximize, solver=solver)[0]
 
@@ -125,6 +131,7 @@ def target(*, maximize: bool, solver: str) -> str:
     return name
 
 
+_one_registers = threading.Lock()
 # Programmes may call them as long as the process lives.
 _handlers: list[Any] = []
 
