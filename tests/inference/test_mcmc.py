@@ -5,6 +5,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.diagnostics
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
@@ -12,6 +13,7 @@ from scipy.special import softmax
 
 import permvi as pv
 from permvi.inference.mcmc import MCMCOptions, loop, run_mcmc, summarise_chains, swap_steps
+from permvi.inference.mcmc.result import effective_sizes, split_r_hat
 from permvi.problem.prepare import prepare
 from tests.inference.mcmc_cases import linear_problem, on_host, p_value, row_by_row
 
@@ -38,6 +40,26 @@ def two_modes(perm):
 
 
 # --- tempering ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("num_chains", "num"), [(1, 50), (2, 7), (4, 301), (8, 1116)])
+def test_diagnostics_of_chains_agree_with_numpyro(num_chains, num):
+    rng = np.random.default_rng(num)
+    values = rng.normal(size=(num_chains, num, 4))
+    # A random walk, noise, an indicator that changes now and then, and alternating draws.
+    values[..., 0] = values[..., 0].cumsum(axis=1)
+    values[..., 2] = values[..., 2].cumsum(axis=1) > 1
+    values[..., 3] = np.arange(num) % 2
+    sizes, within = effective_sizes(values)
+    centred = values - values.mean(axis=1, keepdims=True)
+    most = num_chains * num
+    for found, given in ((sizes, values), (within, centred)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            expected = numpyro.diagnostics.effective_sample_size(given)
+        expected = np.where((expected > 0) & (expected < most), expected, most)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    expected = numpyro.diagnostics.split_gelman_rubin(values)
+    np.testing.assert_allclose(split_r_hat(values), expected, rtol=1e-12)
 
 
 def test_tempering_finds_both_modes_where_swaps_do_not_mix():
