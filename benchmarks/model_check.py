@@ -13,13 +13,18 @@ import time
 import warnings
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 import permvi as pv
+from permvi.inference.rankings import robust, solve
 
+# Models of complete rankings, and those that take lists of some items, too.
+OF_RANKINGS = tuple(name for name in solve.MODELS if name != solve.DAVIDSON)
+OF_LISTS = ("mallows", "generalised_mallows", "plackett_luce")
 # Points: the number of items, of dimensions, and the noise where centres have unit spread.
 POINTS = [(20, 2, 0.1), (20, 3, 0.3), (40, 2, 0.1), (40, 3, 0.2)]
 # Points that are often confused, the noise being as large as the distance to the next centre.
@@ -31,6 +36,14 @@ WHOLE_GRAPHS = [(20, 0.03), (30, 0.03)]
 GRAPH_FAULTS = (None, "scale half as large", "scale twice as large", "10 % of edges rewired")
 RANKINGS = [(7, 20), (7, 60)]
 RANKING_FAULTS = (None, "two groups of judges", "one judge in four ranks at random")
+# Items, judges, and what judges give: complete rankings, the best half in order, random half of the
+# items, or groups of tied items.
+FORMS = ("complete", "best half", "some items", "ties")
+JUDGES = [
+    *((n, judges, "complete") for n in (5, 10, 20) for judges in (20, 60, 200, 500)),
+    *((n, 60, form) for n in (5, 10, 20) for form in FORMS[1:]),
+]
+JUDGE_FAULTS = (None, "two equal groups of judges", "a group of one judge in five")
 DYNAMICS = [(8, 400)]
 DYNAMICS_FAULTS = (None, "noise twice as large", "t3 noise", "coloured noise")
 
@@ -115,6 +128,37 @@ def rankings(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
     return pv.models.Rankings(np.array(orders)), "exact", {}
 
 
+def judges(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
+    """Rankings of any model that takes their form, or of groups of a Mallows model.
+
+    Groups have unrelated orders. Models are as noisy as that of Kendall with theta .2 to 1.5, those
+    of groups with theta 1.
+    """
+    n, num, form = size
+    kinds = {"complete": OF_RANKINGS, "ties": ("mallows", "plackett_luce")}
+    name = "mallows" if fault else str(rng.choice(kinds.get(form, OF_LISTS)))
+    mean_kendall, mean_cayley = n * (n - 1) / 4, n - (1 / np.arange(1, n + 1)).sum()
+    means = {"footrule": (n * n - 1) / 3, "spearman": n * (n * n - 1) / 6, "cayley": mean_cayley}
+    scale = 1.0 if fault else rng.uniform(0.2, 1.5)
+    theta = scale * mean_kendall / means.get(name, mean_kendall)
+    thetas = theta * (rng.uniform(0.5, 1.5, n) if name == "generalised_mallows" else np.ones(1))
+    levels = np.full((num, n), -1)
+    share = {"two equal groups of judges": 0.5, "a group of one judge in five": 0.2}.get(fault, 0)
+    for group in (np.arange(num) >= round(share * num), np.arange(num) < round(share * num)):
+        worths = SimpleNamespace(mean=scale * rng.normal(size=n)) if "luce" in name else None
+        solved = SimpleNamespace(mode=rng.permutation(n), thetas=thetas[:, None])
+        truth: Any = SimpleNamespace(name=name, worths=worths, solved=solved)
+        levels[group] = robust.simulate(truth, np.arange(n), int(group.sum()), rng)
+    if form == "best half":
+        levels = np.minimum(levels, n // 2)
+    elif form == "ties":
+        levels = levels // 2
+    table = levels.astype(float)
+    if form == "some items":
+        table[rng.permuted(np.tile(np.arange(n), (num, 1)), axis=1) >= max(3, n // 2)] = np.nan
+    return pv.models.Rankings.from_ranks(table), name, {}
+
+
 def dynamics(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
     """Two recordings of one linear system, with half of the neurons known."""
     n, steps = size
@@ -152,6 +196,7 @@ KINDS = {
     "flips": (flips, GRAPHS, GRAPH_FAULTS),
     "whole_flips": (whole_flips, WHOLE_GRAPHS, GRAPH_FAULTS),
     "rankings": (rankings, RANKINGS, RANKING_FAULTS),
+    "judges": (judges, JUDGES, JUDGE_FAULTS),
     "dynamics": (dynamics, DYNAMICS, DYNAMICS_FAULTS),
 }
 
@@ -200,9 +245,12 @@ def measure(kind: str, size: Any, fault: str | None, fits: int, first: int = 0) 
     alone: Counter[str] = Counter()
     began = time.process_time()
     for k in range(first, first + fits):
-        rng = np.random.default_rng([k, *(int(100 * x) for x in size)])
-        model, method, options = make(rng, size, fault)
-        found = pv.fit(model, method, **options).check(model)
+        numbers = [FORMS.index(x) if isinstance(x, str) else int(100 * x) for x in size]
+        model, method, options = make(np.random.default_rng([k, *numbers]), size, fault)
+        if kind == "judges":
+            found = robust.check(solve.answer(method, model.ballots, k), k)
+        else:
+            found = pv.fit(model, method, **options).check(model)
         verdicts[found.verdict] += 1
         alone.update(name for name, p in found.p_values.items() if p < 0.01)
     return {
@@ -235,7 +283,7 @@ def main() -> None:
                 row = measure(kind, size, fault, given.fits, given.first)
                 rows.append(row)
                 print(
-                    f"{kind:9} {size!s:14} {row['wrong']:34} {row['does_not_fit']:.3f} "
+                    f"{kind:9} {size!s:24} {row['wrong']:34} {row['does_not_fit']:.3f} "
                     f"{row['no_check']:.3f} {row['cpu_s']} s {row['below_1_percent']}",
                     flush=True,
                 )

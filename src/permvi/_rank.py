@@ -292,7 +292,9 @@ def rank(
         settings={"model": name, "requested": method, **given, **(settings or {})},
     )
     show("checking", 0, 1)
-    found = checks.check(answer, seed)
+    named = "" if model in ("mallows", AUTO) else "model='mallows', "
+    advice = "" if groups is not None else f" ({named}groups=2 looks for them)"
+    found = checks.check(answer, seed, advice)
     object.__setattr__(posterior, "model_check", found)
     wanted = found.verdict == "does not fit" if robust is None else robust
     resampled = None

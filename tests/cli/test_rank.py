@@ -150,12 +150,19 @@ def test_other_models_and_their_evidence(ranked):
     assert refused["footrule"] == "footrule takes complete rankings without ties, got others"
 
 
-def test_a_model_that_does_not_fit(run, write):
+def test_a_model_that_does_not_fit(run, write, tmp_path):
     # Two groups of voters with opposite views, the larger one ahead by two of a hundred.
     path = write("votes.soc", "4\n1,A\n2,B\n3,C\n4,D\n100,100,2\n51,1,2,3,4\n49,4,3,2,1\n")
     found = json.loads(run("rank", path, "--json").stdout)
     assert found["model"]["verdict"] == "does not fit"
     assert found["shown"].endswith("resamples of the rankings, since the model does not fit")
+    advice = "judges seem to form groups: two orders contradict 100 % fewer pairs than one"
+    assert any(r.startswith(advice) for r in found["model"]["reasons"])
+    assert any("(--groups 2 looks for them)" in reason for reason in found["model"]["reasons"])
+    asked = run("rank", path, "--model", "footrule", "--report", tmp_path / "r.html").stdout
+    assert "(--model mallows --groups 2 looks for them)" in asked
+    assert "(--model mallows --groups 2 looks for them)" in (tmp_path / "r.html").read_text()
+    assert "looks for them" not in run("rank", path, "--groups", 2).stdout
     assert found["items"][0]["item"] == "A"
     # The majority of 100 draws from 51 to 49: within four standard errors of 400 resamples.
     p = 0.5398 + 0.0783 / 2

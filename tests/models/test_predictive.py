@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -193,6 +194,89 @@ def test_judges_who_guess_are_found(rng):
     assert "vary more than one dispersion allows" in found.reasons[0]
 
 
+def test_choices_have_the_probabilities_of_the_model(rng):
+    true, thetas, num = np.array([2, 0, 1, 3]), np.array([1.2, 0.3, 0.0, 0.7]), 40_000
+    drawn = _predictive.draw_choices(np.tile(true, (num, 1)), thetas, rng)
+    found = Counter(map(tuple, drawn.tolist()))
+    for ranks in itertools.permutations(range(4)):
+        p, left = 1.0, list(np.argsort(true))
+        for place, item in enumerate(np.argsort(ranks)):
+            weights = np.exp(-thetas[place] * np.arange(len(left)))
+            p *= weights[left.index(item)] / weights.sum()
+            left.remove(item)
+        assert found[ranks] / num == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / num))
+
+
+def saved_by_listing(levels):
+    """The share of contradicted pairs that a second order saves, over all orders and splits."""
+    distances = []
+    for place in itertools.permutations(range(levels.shape[1])):
+        pairs = itertools.combinations(range(levels.shape[1]), 2)
+        wrong = [
+            (levels[:, a] >= 0) & (levels[:, b] >= 0)
+            & ((levels[:, a] - levels[:, b]) * (place[a] - place[b]) < 0)
+            for a, b in pairs
+        ]  # fmt: skip
+        distances.append(np.sum(wrong, axis=0))
+    distances = np.array(distances)
+    one = distances.sum(axis=1).min()
+    two = min(np.minimum(d, distances).sum(axis=1).min() for d in distances)
+    return (one - two) / max(one, 1)
+
+
+def test_what_a_second_order_saves_against_all_orders(rng):
+    sets = np.stack([rng.permuted(np.tile(np.arange(4), (9, 1)), axis=1) for _ in range(30)])
+    sets[:, 5:] //= 2
+    sets[:, 3:5, 1] = -1
+    found = _predictive.saved_by_two(sets)
+    best = np.array([saved_by_listing(each) for each in sets])
+    assert (found <= best + 1e-6).all()
+    # Groups of random judges are hard to find; those of judges who agree are not.
+    assert (found > 0.75 * best).all()
+    sets[:, ::2] = sets[:, :1]
+    sets[:, 1::2] = sets[:, 1:2]
+    np.testing.assert_allclose(
+        _predictive.saved_by_two(sets), [saved_by_listing(each) for each in sets], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("form", ["complete", "best", "some", "ties"])
+def test_groups_of_judges_are_found(rng, form):
+    true = np.tile(np.arange(8), (60, 1))
+    ranks = _predictive.draw_choices(true, np.ones(1), rng).astype(float)
+    hidden = rng.permuted(true, axis=1) > 4
+    for given, verdict in ((ranks, "fits"), (ranks.copy(), "does not fit")):
+        if verdict != "fits":
+            given[:20] = given[:20][:, [3, 6, 0, 7, 2, 5, 1, 4]]
+        if form == "best":
+            given = np.minimum(given, 4)
+        elif form == "ties":
+            given = given // 2
+        elif form == "some":
+            given[hidden] = np.nan
+        model = pv.models.Rankings.from_ranks(given)
+        found = pv.fit(model).check(model)
+        assert found.verdict == verdict
+        again = pv.rank(model).posterior.model_check
+        assert again.verdict == verdict
+    words = "judges seem to form groups: two orders contradict"
+    assert any(
+        words in reason and "permvi.rank(..., groups=2)" in reason for reason in found.reasons
+    )
+    assert any(
+        words in reason and "(groups=2 looks for them)" in reason for reason in again.reasons
+    )
+
+
+def test_comparisons_do_not_tell_groups(rng):
+    games = [("A", "B", 30), ("B", "A", 30), ("B", "C", 20), ("C", "B", 9)]
+    model = pv.models.Rankings.from_comparisons(games)
+    assert "groups of judges" not in pv.fit(model).check(model).p_values
+    # Two judges who disagree say nothing of groups.
+    model = pv.models.Rankings([["A", "B", "C"], ["C", "B", "A"]])
+    assert pv.fit(model).check(model).verdict == "fits"
+
+
 def test_innovations(rng):
     n, support = 5, np.ones((5, 5), bool)
     W = 0.3 * rng.normal(size=(n, n))
@@ -293,6 +377,7 @@ def test_the_benchmark_of_the_check_runs(kind):
     size = {
         "points": (5, 2, 0.1), "ambiguous": (5, 2, 0.5), "graphs": (5, 0.1),
         "whole_graphs": (5, 0.1), "flips": (5, 0.1), "whole_flips": (5, 0.1), "rankings": (4, 5),
+        "judges": (4, 5, "some items"),
         "dynamics": (4, 50),
     }[kind]  # fmt: skip
     for fault in model_check.KINDS[kind][2]:

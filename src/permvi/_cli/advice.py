@@ -5,7 +5,7 @@ The library says what to try as arguments of `permvi.fit`, such as ``method='exa
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from permvi.inference import registry
 
@@ -32,6 +32,8 @@ _WORDS = {
     "a higher order": "--option order=2",
     "align= infers the frame": "--align similarity infers the frame",
     "use an approximate method": "use --method linear",
+    "model='mallows', groups=2": "--model mallows --groups 2",
+    "groups=2": "--groups 2",
 }
 
 
@@ -75,6 +77,14 @@ def _settings(method: str) -> tuple[str, ...]:
 
 def translated(posterior: "Posterior") -> "Posterior":
     """Return a posterior whose reasons give advice as commands, for a page that shows them."""
-    found = posterior.diagnostics
-    reasons = tuple(in_commands(reason, posterior) for reason in found.reasons)
-    return dataclasses.replace(posterior, diagnostics=dataclasses.replace(found, reasons=reasons))
+
+    def of(found: Any) -> Any:
+        reasons = tuple(in_commands(reason, posterior) for reason in found.reasons)
+        return dataclasses.replace(found, reasons=reasons)
+
+    check = posterior.model_check
+    return dataclasses.replace(
+        posterior,
+        diagnostics=of(posterior.diagnostics),
+        model_check=None if check is None else of(check),
+    )

@@ -1,5 +1,6 @@
 """``permvi rank``: the order behind rankings, ratings or comparisons, from a file."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,12 +130,13 @@ def rank(
             data, model, robust=robust, groups=num_groups, method=method, seed=seed,
             settings=asked, progress=progress, **of_method,
         )  # fmt: skip
-        items = found.table(level)
+        items, untranslated = found.table(level), found.posterior
+        found = dataclasses.replace(found, posterior=advice.translated(found.posterior))
         outputs.note(notes)
         progress("writing", 0, 1)
         outputs.write(
             {
-                "save": found.posterior.save,
+                "save": untranslated.save,
                 "csv": outputs.table(lambda: [item._asdict() for item in items]),
                 "probabilities": outputs.table(
                     lambda: results.probabilities_of(
@@ -150,7 +152,7 @@ def rank(
         lambda: show(found, items, level, everything=everything),
     )
     diagnostics = found.posterior.diagnostics
-    outputs.judge(diagnostics.verdict, advice.in_commands(diagnostics.reasons[0]))
+    outputs.judge(diagnostics.verdict, diagnostics.reasons[0])
 
 
 def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> Mapping[str, Any]:

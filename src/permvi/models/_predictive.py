@@ -32,6 +32,11 @@ _HEAVY_TAILS = {
 }
 _DRAWS_FOR_TAILS = 50
 
+# Groups of judges: the most items and compared pairs that are looked at in each set of judges, how
+# judges are first split along a direction, and rounds of better splits.
+_MOST_ITEMS, _MOST_COMPARED = 40, 50_000
+_SPLITS, _ROUNDS = (0.5, 0.8, 0.2), 6
+
 
 class Finding(NamedTuple):
     """A test of one property of the model.
@@ -253,6 +258,139 @@ def judge_tests(
         f"({found.mean() / max(simulated.mean(), 1e-300):.2g} times)"
     )
     return Findings([Finding("distances to the common order", min(1.0, float(p)), finding)], [])
+
+
+def draw_choices(true: np.ndarray, thetas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw rankings by choices from the items left, the v-th best with weight exp(-theta v).
+
+    Args:
+        true: (num, r) true ranks of r items.
+        thetas: The dispersion for each place; its shape broadcasts to (num, r).
+        rng: The generator.
+
+    Returns:
+        (num, r) ranks.
+    """
+    num, size = true.shape
+    left, rows = np.argsort(true, axis=1), np.arange(num)
+    thetas = np.broadcast_to(np.maximum(thetas, 1e-9), (num, size))
+    ranks = np.zeros((num, size), int)
+    for place in range(size):
+        theta, number = thetas[:, place], size - place
+        tail = np.log1p(rng.random(num) * np.expm1(-theta * number))
+        chosen = np.minimum((-tail / theta).astype(int), number - 1)
+        ranks[rows, left[rows, chosen]] = place
+        left = left[np.arange(number) != chosen[:, None]].reshape(num, number - 1)
+    return ranks
+
+
+def simulated_judges(
+    ballots: Any, counts: np.ndarray, num: int, draw: Callable[[np.ndarray, int], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ballots of all judges, and simulated ones with ties and gaps at the same places.
+
+    Args:
+        ballots: The ballots.
+        counts: (R,) how many judges gave each of them.
+        num: The number of simulated sets.
+        draw: Numbers of r items and a number of judges -> (num * judges, r) ranks, set by set.
+
+    Returns:
+        (V, n) and (num, V, n) levels; -1 for items that are not ranked.
+    """
+    rows = np.repeat(np.arange(len(counts)), counts.astype(int))
+    kinds: dict[tuple[bytes, tuple[int, ...]], list[int]] = {}
+    for judge, row in enumerate(rows.tolist()):
+        key = (ballots.levels[row] >= 0).tobytes(), ballots.sizes[row]
+        kinds.setdefault(key, []).append(judge)
+    levels = np.full((num, len(rows), ballots.levels.shape[1]), -1, np.int16)
+    for (present, sizes), alike in kinds.items():
+        items = np.flatnonzero(np.frombuffer(present, bool))
+        groups = np.searchsorted(np.cumsum(sizes), draw(items, len(alike)), side="right")
+        levels[:, np.array(alike)[:, None], items] = groups.reshape(num, len(alike), len(items))
+    return ballots.levels[rows], levels
+
+
+def most_judges(num_items: int) -> int:
+    """The most judges among whom groups are looked for."""
+    n = min(num_items, _MOST_ITEMS)
+    return _MOST_COMPARED // max(n * (n - 1) // 2, 1)
+
+
+def group_tests(
+    judges: np.ndarray, simulated: np.ndarray, rng: np.random.Generator, advice: str = ""
+) -> list[Finding]:
+    """Test whether two orders suit judges (V, n) better than they suit simulated ones (num, V, n).
+
+    There is no test of comparisons, which do not tell who agrees with whom.
+    """
+    present = judges >= 0
+    if present.sum(axis=1).max() < 3:
+        return []
+    items = np.sort(np.argsort(-present.sum(axis=0), kind="stable")[:_MOST_ITEMS])
+    some = rng.permutation(len(judges))[: most_judges(len(items))]
+    every = np.concatenate([judges[None].astype(np.int16), simulated])
+    saved = saved_by_two(every[:, some[:, None], items])
+    p = (1 + (saved[1:] >= saved[0] - 1e-6).sum()) / len(saved)
+    words = (
+        f"judges seem to form groups: two orders contradict {saved[0]:.0%} fewer pairs than one, "
+        f"and not {saved[1:].mean():.0%} as the model says{advice}"
+    )
+    return [Finding("groups of judges", float(p), words.replace("%", " %"))]
+
+
+def saved_by_two(levels: np.ndarray) -> np.ndarray:
+    """(S, V, n) levels -> (S,) the share of contradicted pairs that a second order saves.
+
+    Each of V judges follows one of two orders. Judges are split along the direction in which their
+    rankings differ most, and by how far they are from the common order; then the best orders of
+    the parts and the judges nearest to each of them are found in turn.
+    """
+    first, second = np.triu_indices(levels.shape[2], 1)
+    ends = np.zeros((len(first), levels.shape[2]), np.float32)
+    ends[np.arange(len(first)), first], ends[np.arange(len(first)), second] = 1, -1
+    a, b = levels[..., first], levels[..., second]
+    signs = np.where((a >= 0) & (b >= 0), np.sign(b - a), 0).astype(np.float32)
+    total = signs.sum(axis=1)
+    common = _signs_of_order(total, ends)
+    wins = signs @ ends
+    wins -= wins.mean(axis=1, keepdims=True)
+    axes = np.linalg.eigh(np.swapaxes(wins, 1, 2) @ wins)[1][:, :, -1:]
+    along, loyal = (wins @ axes)[..., 0], (signs @ common[..., None])[..., 0]
+    one = (total * common).sum(axis=1)
+    best = one
+    for values, share in (*((along, share) for share in _SPLITS), (loyal, _SPLITS[-1])):
+        part = values > np.quantile(values, share, axis=1, keepdims=True)
+        for _ in range(_ROUNDS):
+            sums = (part[:, None].astype(np.float32) @ signs)[:, 0]
+            orders = [_signs_of_order(each, ends) for each in (sums, total - sums)]
+            agreed = signs @ np.stack(orders, axis=2)
+            best = np.maximum(best, agreed.max(axis=2).sum(axis=1))
+            before, part = part, agreed[..., 0] > agreed[..., 1]
+            if (part == before).all():
+                break
+    contradicted = (np.abs(signs).sum(axis=(1, 2)) - one) / 2
+    return (best - one) / 2 / np.maximum(contradicted, 1)
+
+
+def _signs_of_order(sums: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """(S, P) sums of signs of pairs -> signs of an order by wins, improved by neighbours."""
+    n = ends.shape[1]
+    wins, sets = np.zeros((len(sums), n, n), np.float32), np.arange(len(sums))
+    first, second = ends.argmax(axis=1), ends.argmin(axis=1)
+    wins[:, first, second], wins[:, second, first] = sums, -sums
+    order = np.argsort(-wins.sum(axis=2), axis=1, kind="stable")
+    for _ in range(n):
+        changed = False
+        for k in (*range(0, n - 1, 2), *range(1, n - 1, 2)):
+            a, b = order[:, k].copy(), order[:, k + 1].copy()
+            worse = wins[sets, a, b] < 0
+            changed = changed or bool(worse.any())
+            order[:, k], order[:, k + 1] = np.where(worse, b, a), np.where(worse, a, b)
+        if not changed:
+            break
+    place = np.argsort(order, axis=1)
+    return np.sign(place[:, second] - place[:, first]).astype(np.float32)
 
 
 def innovation_tests(z: np.ndarray, *, known_scale: bool) -> Findings:

@@ -8,7 +8,7 @@ drawn with replacement show how much the order depends on who happened to vote.
 import numpy as np
 
 from permvi.inference.rankings.solve import Answer
-from permvi.models._predictive import Finding
+from permvi.models._predictive import Finding, draw_choices, group_tests, simulated_judges
 from permvi.posterior import ModelCheck, Posterior
 from permvi.posterior.predictive import LEVEL, combined
 
@@ -35,11 +35,17 @@ def bootstrap(answer: Answer, seed: int, num: int = NUM_RESAMPLES) -> Posterior:
     )  # fmt: skip
 
 
-def check(answer: Answer, seed: int) -> ModelCheck:
+def check(answer: Answer, seed: int, advice: str = "") -> ModelCheck:
     """Test the model at its posterior mode and mean parameters against simulated ballots.
 
-    Two statistics: the squared deviations of how often each item came before each other one, and
-    the variance of the distances of ballots to the order, which groups of voters increase.
+    Three statistics: the squared deviations of how often each item came before each other one, the
+    variance of the distances of ballots to the order, and the share of contradicted pairs that a
+    second order saves, which groups of voters increase.
+
+    Args:
+        answer: The model.
+        seed: The seed of simulated ballots.
+        advice: What to do about groups of voters, added to their finding.
     """
     ballots = answer.ballots
     counts = ballots.counts
@@ -52,27 +58,14 @@ def check(answer: Answer, seed: int) -> ModelCheck:
     if counts.sum() > most:
         # A sample of the voters shows a misfit that matters.
         counts = rng.multivariate_hypergeometric(counts.astype(int), most).astype(float)
-    voters, num = int(counts.sum()), _SIMULATIONS
+    num = _SIMULATIONS
+    judges, simulated = simulated_judges(
+        ballots, counts, num, lambda items, alike: simulate(answer, items, num * alike, rng)
+    )
     tables, spreads = np.zeros((num + 1, n, n)), np.zeros(num + 1)
-    tables[0], spreads[0] = _statistics(ballots.levels, counts, order)
-    # Ballots that rank the same items with the same groups are simulated together.
-    kinds: dict[tuple[bytes, tuple[int, ...]], int] = {}
-    for row, sizes, count in zip(ballots.levels, ballots.sizes, counts.tolist(), strict=True):
-        if count:
-            key = (row >= 0).tobytes(), sizes
-            kinds[key] = kinds.get(key, 0) + int(count)
-    levels = np.full((num, voters, n), -1, np.int16)
-    begin = 0
-    for (present, sizes), alike in kinds.items():
-        items = np.flatnonzero(np.frombuffer(present, bool))
-        drawn = simulate(answer, items, num * alike, rng)
-        groups = np.searchsorted(np.cumsum(sizes), drawn, side="right")
-        levels[:, begin : begin + alike, items] = groups.reshape(num, alike, len(items))
-        begin += alike
-    distances = np.zeros((num, voters))
-    for k in range(num):
-        tables[k + 1], distances[k] = _pairs(levels[k], np.ones(voters), order)
-    spreads[1:] = distances.var(axis=1)
+    for k, levels in enumerate([judges, *simulated]):
+        tables[k], distances = _pairs(levels, order)
+        spreads[k] = distances.var()
     rows, cols = np.triu_indices(n, 1)
     flat = tables[:, rows, cols]
     mean, variance = flat[1:].mean(axis=0), flat[1:].var(axis=0) + 0.25
@@ -94,6 +87,7 @@ def check(answer: Answer, seed: int) -> ModelCheck:
             f"distances of the rankings to the order vary {ratio:.2g} times as much as the model "
             "says",
         ),
+        *group_tests(judges, simulated, rng, advice),
     ]  # fmt: skip
     return _judged(findings)
 
@@ -109,25 +103,14 @@ def _judged(findings: list[Finding]) -> ModelCheck:
     return ModelCheck("does not fit", reasons, p_values)
 
 
-def _statistics(
-    levels: np.ndarray, counts: np.ndarray, order: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """How often j came before i, and the variance of the distances of ballots to an order."""
-    table, distances = _pairs(levels, counts, order)
-    mean = counts @ distances / counts.sum()
-    return table, float(counts @ (distances - mean) ** 2 / counts.sum())
-
-
-def _pairs(
-    levels: np.ndarray, counts: np.ndarray, order: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(n, n) how often j came before i, and (R,) the pairs of each ballot that reverse an order."""
+def _pairs(levels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(n, n) how often j came before i, and (V,) the pairs of each ballot that reverse an order."""
     n = levels.shape[1]
     table, distances = np.zeros((n, n)), np.zeros(len(levels))
     present = levels >= 0
     for i in range(n):
         before = present & (levels < levels[:, [i]])
-        table[i] = counts @ before
+        table[i] = before.sum(axis=0)
         distances += before[:, order > order[i]].sum(axis=1)
     return table, distances
 
@@ -142,8 +125,8 @@ def simulate(answer: Answer, items: np.ndarray, num: int, rng: np.random.Generat
     true = np.argsort(np.argsort(answer.solved.mode[items]))
     thetas = answer.solved.thetas[:, 0]
     if answer.name in ("mallows", "generalised_mallows"):
-        by_stage = np.resize(thetas, size) if len(thetas) == 1 else thetas
-        return _by_choices(true, by_stage, num, rng)
+        by_place = thetas[np.minimum(np.arange(size), len(thetas) - 1)]
+        return draw_choices(np.broadcast_to(true, (num, size)), by_place, rng)
     theta = float(thetas[0])
     if answer.name == "cayley":
         return _by_cycles(true, theta, num, rng)
@@ -156,25 +139,6 @@ def simulate(answer: Answer, items: np.ndarray, num: int, rng: np.random.Generat
         before, after, _ = subset_kernels.optima(none, costs, 0.0)
         return subset_kernels.summary(none, costs, theta, before, after, num, rng)[2]
     return _by_exchanges(costs, theta, num, rng)
-
-
-def _by_choices(
-    true: np.ndarray, thetas: np.ndarray, num: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Choose one item after the other: the v-th best of those left with weight exp(-theta v)."""
-    size = len(true)
-    best_first = np.argsort(true)
-    left = np.tile(best_first, (num, 1))
-    ranks = np.zeros((num, size), int)
-    for stage in range(size):
-        theta = thetas[stage] if stage < len(thetas) else thetas[-1]
-        weights = np.exp(-theta * np.arange(size - stage))
-        chosen = np.searchsorted(np.cumsum(weights) / weights.sum(), rng.random(num))
-        chosen = np.minimum(chosen, size - stage - 1)
-        np.put_along_axis(ranks, np.take_along_axis(left, chosen[:, None], 1), stage, 1)
-        keep = np.arange(size - stage) != chosen[:, None]
-        left = left[keep].reshape(num, size - stage - 1)
-    return ranks
 
 
 def _by_cycles(true: np.ndarray, theta: float, num: int, rng: np.random.Generator) -> np.ndarray:

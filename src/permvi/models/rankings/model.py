@@ -30,6 +30,8 @@ _MAX_ENTRIES = 8192
 _AT_ONCE = 4_000_000
 # Draws whose contradicted pairs are counted at once: their (num, n, n) comparisons stay in memory.
 _DRAWS_AT_ONCE = 200
+# Draws of judges to compare with.
+_DRAWS_OF_JUDGES = 200
 # Items whose orders are summed over by subsets.
 _MAX_EXACT = 16
 
@@ -299,21 +301,38 @@ class Rankings:
         return {"theta": (mean, float(np.sqrt(weights @ (self.thetas - mean) ** 2)))}
 
     def predictive_tests(self, draws: np.ndarray, latents: Any) -> _predictive.Findings | str:
-        """Test whether judges are as far from the drawn orders (num, n) as one theta says."""
+        """Test whether judges are as far from the drawn orders (num, n) as one theta says.
+
+        A second test is whether they form groups.
+        """
         del latents
         if (self.counts != np.rint(self.counts)).any():
             return "judges with fractional counts cannot be simulated"
         ballots = self.ballots
-        if not ballots.is_staged:
-            return "judges who tie items other than the last cannot be simulated"
         distances = np.stack([_contradicted(draws, alone) for alone in _one_by_one(ballots)], 1)
         totals = (distances @ self.counts).tolist()
         rng = np.random.default_rng(_predictive.SEED)
         laws = (softmax(self.log_weights - self.thetas * total) for total in totals)
         thetas = np.array([rng.choice(self.thetas, p=law) for law in laws])
+        counts = self.counts.astype(int)
+        most = min(_predictive.most_judges(len(self.items)), int(counts.sum()))
+        orders, dispersions = draws[:_DRAWS_OF_JUDGES], thetas[:_DRAWS_OF_JUDGES, None]
+
+        def draw(items: np.ndarray, alike: int) -> np.ndarray:
+            rows = np.repeat(np.arange(len(orders)), alike)
+            return _predictive.draw_choices(orders[rows][:, items], dispersions[rows], rng)
+
+        some = rng.multivariate_hypergeometric(counts, most)
+        judges = _predictive.simulated_judges(ballots, some, len(orders), draw)
+        of_groups = _predictive.group_tests(
+            *judges, rng, " (permvi.rank(..., groups=2) looks for them)"
+        )
+        if not ballots.is_staged:
+            return _predictive.Findings(of_groups, [])
         # A list of k of r items is k choices, from r items, r - 1 and so on.
         choices = [[sum(s[k:]) for k, size in enumerate(s) if size == 1] for s in ballots.sizes]
-        return _predictive.judge_tests(distances, choices, self.counts.astype(int), thetas, rng)
+        found = _predictive.judge_tests(distances, choices, counts, thetas, rng)
+        return _predictive.Findings([*found.tests, *of_groups], [])
 
     def _integrate(self) -> None:
         """Set quadrature nodes and weights for theta."""
