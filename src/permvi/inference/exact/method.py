@@ -163,7 +163,8 @@ def _mixture_of_laws(
         log_joint = grid.log_weights + grid.log_likelihoods
         values = [law.log_prob(full) + term for law, term in zip(laws, log_joint, strict=True)]
         total = np.logaddexp.reduce(values)
-        return tabulated(prepared, perms, total, latents=latents, num_evaluations=len(laws))
+        found = tabulated(prepared, perms, total, latents=latents, num_evaluations=len(laws))
+        return quadrature.not_beyond(found, name, grid.values, grid.posterior)
     draws = [law.sample(num, rng) for law, num in zip(laws, counts, strict=True) if num]
     summaries = [law.summary() for law in laws]
     mixed: dict[str, Any] = {
@@ -171,7 +172,7 @@ def _mixture_of_laws(
         for field in ("marginals", "p_unmatched_rows", "p_unmatched_cols")
     }
     law = DrawsLaw(np.concatenate(draws))
-    return Posterior(
+    found = Posterior(
         law=law,
         **mixed,
         mode=law.top(1)[0][0],
@@ -181,6 +182,7 @@ def _mixture_of_laws(
         diagnostics=diagnose(exact=True),
         num_evaluations=len(laws),
     )
+    return quadrature.not_beyond(found, name, grid.values, grid.posterior)
 
 
 def _mixture_of_tables(
@@ -200,6 +202,7 @@ def _mixture_of_tables(
     latents = {name: grid.latent(cells, rng)}
     count = len(perms) * len(grid.values)
     found = tabulated(prepared, perms, summed.total, latents=latents, num_evaluations=count)
+    found = quadrature.not_beyond(found, name, grid.values, grid.posterior)
     return lowered(found, error)
 
 
