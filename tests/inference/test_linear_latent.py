@@ -1,5 +1,8 @@
 """A scalar latent integrated out on top of the linear engine, against the exact method."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
@@ -56,6 +59,62 @@ def test_chains_at_each_value_are_joined_by_their_slopes():
     assert abs(found.latents["scale"].mean - exact.latents["scale"].mean) < 0.05 * (
         exact.latents["scale"].sd
     )
+
+
+@pytest.mark.parametrize("method", ["exact", "linear"])
+@pytest.mark.parametrize("factor", [1e-3, 1e5, 1e9])
+def test_scales_far_from_their_prior_are_found(factor, method):
+    # One observation is in other units, so that the noise has to be a million times as large.
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(4, 2))
+    seen = centres + 0.1 * rng.normal(size=(4, 2))
+    seen[0] *= factor
+    model = pv.models.PointMatching(seen, centres, scale=None)
+    found = pv.fit(model, method=method)
+    # The sum over all matchings on a fine grid, in float64.
+    squares = ((seen[:, None] - centres) ** 2).sum(axis=-1)
+    perms = np.array(list(itertools.permutations(range(4))))
+    totals = squares[np.arange(4), perms].sum(axis=1)
+    median, sd = model.scale_prior
+    u = np.linspace(-20, 60, 80_001)
+    log_scale = u + math.log(median)
+    terms = -0.5 * totals[:, None] * np.exp(-2 * log_scale) - 8 * log_scale
+    terms += (
+        -4 * math.log(2 * math.pi) - 0.5 * (u / sd) ** 2 - math.log(sd * math.sqrt(2 * math.pi))
+    )
+    log_p = np.logaddexp.reduce(terms)
+    total = np.logaddexp.reduce(log_p)
+    weights = np.exp(log_p - total)
+    assert found.diagnostics.verdict == "trust"
+    assert found.log_evidence == pytest.approx(total + math.log(1e-3), abs=5e-3)
+    mean = float(weights @ np.exp(log_scale))
+    assert found.latents["scale"].mean == pytest.approx(mean, rel=0.01)
+    shares = np.exp(np.logaddexp.reduce(terms, axis=1) - total)
+    marginals = (shares[:, None, None] * np.eye(4)[perms]).sum(axis=0)
+    np.testing.assert_allclose(found.marginals, marginals, atol=2e-3)
+
+
+def test_noise_without_bounds_is_not_trusted():
+    # Copies of the centres: the density grows as long as the scale becomes smaller.
+    centres = np.random.default_rng(0).normal(size=(30, 2))
+    order = np.random.default_rng(1).permutation(30)
+    model = pv.models.PointMatching(centres[order], centres, scale=None)
+    with pytest.warns(pv.FitWarning):
+        found = pv.fit(model)
+    assert found.mode.tolist() == order.tolist()
+    assert found.diagnostics.verdict == "check"
+    assert "the posterior of 'scale' goes beyond" in found.diagnostics.reasons[0]
+    assert found.log_evidence_kind == "estimate"
+    assert found.check(model).verdict == "no check"
+
+
+def test_centres_that_rounding_alone_tells_apart_have_a_prior():
+    # The mean of equal numbers may be another number.
+    centres = np.full((8, 2), 0.1)
+    seen = np.random.default_rng(0).normal(size=(8, 2))
+    found = pv.fit(pv.models.PointMatching(seen, centres, scale=None))
+    assert 0.5 < found.latents["scale"].mean < 2
+    np.testing.assert_allclose(found.marginals, 1 / 8, atol=1e-12)
 
 
 def test_auto_takes_it_for_any_size():

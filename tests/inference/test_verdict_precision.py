@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import permvi as pv
@@ -64,3 +65,30 @@ def test_other_methods_state_the_rounding(rng, single):
             assert not stated or found.verdict == "do not trust"
     plain = pv.fit(lambda X: 1e7 + float(np.sum(scores * X)), "mcmc", n=5, jax=False, num_steps=500)
     assert not any("float32" in reason for reason in plain.diagnostics.reasons)
+
+
+def scaled_scores(scores, constant):
+    """Scores with an unknown factor, and a large constant."""
+    return pv.models.CallableModel(
+        lambda X, factor: constant + factor * jnp.sum(scores * X),
+        len(scores),
+        latents={"factor": dist.Normal(1.0, 0.5)},
+    )
+
+
+def test_latents_of_large_densities_are_integrated_out_exactly(rng, single):
+    scores = rng.normal(size=(5, 5))
+    plain, large = (pv.fit(scaled_scores(scores, c), "exact") for c in (0.0, 1e7))
+    assert large.diagnostics.verdict == "trust"
+    np.testing.assert_allclose(large.marginals, plain.marginals, atol=1e-4)
+    assert large.log_evidence - 1e7 == pytest.approx(plain.log_evidence, abs=1e-4)
+    assert large.latents["factor"].mean == pytest.approx(plain.latents["factor"].mean, abs=1e-4)
+
+
+def test_chains_with_other_latents_state_the_rounding(rng, single):
+    scores = rng.normal(size=(4, 4))
+    for constant in (0.0, 1e7):
+        found = pv.fit(scaled_scores(scores, constant), "gibbs", num_warmup=50, num_samples=100)
+        stated = any("float32 rounds" in reason for reason in found.diagnostics.reasons)
+        assert stated == (constant > 0)
+        assert not stated or found.diagnostics.verdict == "do not trust"

@@ -115,9 +115,10 @@ def residual_tests(
 
     present = ~np.isnan(z)
     num = float(present.sum(axis=(1, 2, 3)).mean())
-    if num < 1:
-        return Findings([], [])
     squares = np.nansum(z**2, axis=(1, 2, 3))
+    # Without any residuals there is no noise to compare them with.
+    if num < 1 or not (known_scale or squares.any()):
+        return Findings([], [])
     tests = []
     if known_scale:
         size = averaged(squares, num, 2 * num)

@@ -349,7 +349,9 @@ def _scale(value: Any, dimensions: int) -> Any:
 def _scale_prior(value: tuple[float, float] | None, centers: Any) -> np.ndarray:
     if value is None:
         spread = float(np.sqrt(np.mean((centers - centers.mean(axis=-2, keepdims=True)) ** 2)))
-        value = (_TYPICAL_SCALE * (spread or 1.0), _LOG_SCALE_SD)
+        # Of equal centres, only rounding errors are left.
+        rounding = 16 * float(np.finfo(np.float64).eps * np.abs(centers).max(initial=0.0))
+        value = (_TYPICAL_SCALE * (spread if spread > rounding else 1.0), _LOG_SCALE_SD)
     prior = np.asarray(value, dtype=np.float64)
     if prior.shape != (2,) or not (np.isfinite(prior) & (prior > 0)).all():
         raise ValueError(

@@ -6,13 +6,15 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from permvi._jax import jax, jnp
 from permvi._programmes import light_jit
 from permvi.problem.problem import Problem
+
+Result = TypeVar("Result")
 
 _CHUNK = 8192
 
@@ -57,18 +59,19 @@ def rounding_error(problem: Problem, values: np.ndarray) -> float:
     return float(np.finfo(np.float32).eps / 2 * size)
 
 
-def in_float64(problem: Problem, perms: np.ndarray) -> np.ndarray | None:
-    """Return `log_densities` of a JAX function in float64, whatever the user's configuration.
+def in_float64(problem: Problem, perms: np.ndarray, compute: Callable[[], Result]) -> Result | None:
+    """Compute from `log_densities` of a JAX function in float64, whatever the user's configuration.
 
-    None if the function itself returns float32 or mixes types. JAX keeps constants of one precision
-    and fails on them in the other, so all compiled code is dropped before and after: this is for
-    densities whose differences are lost otherwise.
+    Return None if the function itself returns float32 or mixes types. JAX keeps constants of one
+    precision and fails on them in the other, so all compiled code is dropped before and after: this
+    is for densities whose differences are lost otherwise. ``perms`` (num, ...) are some matchings.
     """
     jax.clear_caches()
     try:
         with float64():
-            one = problem.log_density_of(problem.data, perms[:1])
-            return None if one.dtype != np.float64 else log_densities(problem, perms)
+            at = {name: prior.sample(jax.random.key(0)) for name, prior in problem.latents.items()}
+            one = problem.log_density_of(problem.data, perms[:1], **at)
+            return None if one.dtype != np.float64 else compute()
     except TypeError:
         # Loops that carry a float32 constant, say.
         return None

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,9 @@ def run(prepared: Prepared, context: Context) -> Posterior:
     values = log_densities(prepared.problem, perms)
     error, count = rounding_error(prepared.problem, values), len(perms)
     if error > ROUNDING_CHECK:
-        precise = in_float64(prepared.problem, perms)
+        precise = in_float64(
+            prepared.problem, perms, lambda: log_densities(prepared.problem, perms)
+        )
         values, error = (values, error) if precise is None else (precise, 0.0)
         count *= 2
     return lowered(tabulated(prepared, perms, values, num_evaluations=count), error)
@@ -161,7 +163,8 @@ def _mixture_of_laws(
         log_joint = grid.log_weights + grid.log_likelihoods
         values = [law.log_prob(full) + term for law, term in zip(laws, log_joint, strict=True)]
         total = np.logaddexp.reduce(values)
-        return tabulated(prepared, perms, total, latents=latents, num_evaluations=len(laws))
+        found = tabulated(prepared, perms, total, latents=latents, num_evaluations=len(laws))
+        return quadrature.not_beyond(found, name, grid.values, grid.posterior)
     draws = [law.sample(num, rng) for law, num in zip(laws, counts, strict=True) if num]
     summaries = [law.summary() for law in laws]
     mixed: dict[str, Any] = {
@@ -169,7 +172,7 @@ def _mixture_of_laws(
         for field in ("marginals", "p_unmatched_rows", "p_unmatched_cols")
     }
     law = DrawsLaw(np.concatenate(draws))
-    return Posterior(
+    found = Posterior(
         law=law,
         **mixed,
         mode=law.top(1)[0][0],
@@ -179,6 +182,7 @@ def _mixture_of_laws(
         diagnostics=diagnose(exact=True),
         num_evaluations=len(laws),
     )
+    return quadrature.not_beyond(found, name, grid.values, grid.posterior)
 
 
 def _mixture_of_tables(
@@ -187,6 +191,37 @@ def _mixture_of_tables(
     """Solve a model with any density: list all matchings for each value of the latent."""
     problem = prepared.problem
     perms = list_all(problem)
+
+    summed = _sum_over_latent(problem, perms, name, prior)
+    error = rounding_error(problem, summed.at_mode)
+    if error > ROUNDING_CHECK:
+        precise = in_float64(problem, perms, lambda: _sum_over_latent(problem, perms, name, prior))
+        summed, error = (summed, error) if precise is None else (precise, 0.0)
+    grid = summed.grid
+    cells = rng.choice(len(grid.values), size=_NUM_DRAWS, p=grid.posterior)
+    latents = {name: grid.latent(cells, rng)}
+    count = len(perms) * len(grid.values)
+    found = tabulated(prepared, perms, summed.total, latents=latents, num_evaluations=count)
+    found = quadrature.not_beyond(found, name, grid.values, grid.posterior)
+    return lowered(found, error)
+
+
+class _Summed(NamedTuple):
+    """Log densities of matchings with a latent integrated out.
+
+    Attributes:
+        grid: The values of the latent.
+        total: (num,) the log densities.
+        at_mode: (num,) those given the most probable value.
+    """
+
+    grid: quadrature.Grid
+    total: np.ndarray
+    at_mode: np.ndarray
+
+
+def _sum_over_latent(problem: Problem, perms: np.ndarray, name: str, prior: Any) -> _Summed:
+    """Integrate one latent out of the densities of matchings (num, ...)."""
 
     @functools.lru_cache(maxsize=quadrature.POINTS)
     def values_given(value: float) -> np.ndarray:
@@ -198,10 +233,8 @@ def _mixture_of_tables(
     total = np.full(len(perms), -np.inf)
     for value, log_weight in zip(grid.values.tolist(), grid.log_weights, strict=True):
         total = np.logaddexp(total, values_given(value) + log_weight)
-    cells = rng.choice(len(grid.values), size=_NUM_DRAWS, p=grid.posterior)
-    latents = {name: grid.latent(cells, rng)}
-    count = len(perms) * len(grid.values)
-    return tabulated(prepared, perms, total, latents=latents, num_evaluations=count)
+    middle = grid.values[np.argmax(grid.posterior)]
+    return _Summed(grid, total, values_given(float(middle)))
 
 
 METHODS = {

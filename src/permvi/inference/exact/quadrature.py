@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from permvi._jax import jax
-from permvi.posterior import Latent
+from permvi.posterior import Latent, Posterior
+from permvi.posterior.diagnostics import Verdict
 
 POINTS = 41
 # The grid covers the integrand down to exp(-this) times its maximum.
@@ -23,6 +25,13 @@ _ZOOMS = 12
 # The reach of the first grid in standard deviations of the prior.
 _PRIOR_SDS = 8.0
 _PRIOR_DRAWS = 1000
+# It is made longer where the integrand is larger at an end than this many nats below its maximum:
+# by as many prior standard deviations again, upwards so often and downwards once, since numbers as
+# small as the next range would have are zero in float32.
+_END = 16.0
+_TIMES_DOWN, _TIMES_UP = 1, 3
+# The share of the posterior in the last cells of a grid beyond which it does not hold the rest.
+_CUT = 1e-3
 _LOG_2 = float(np.log(2.0))
 
 
@@ -98,20 +107,48 @@ def refusal(latents: Mapping[str, Any], method: str = "exact") -> str | None:
     return f"method {method!r} integrates out one scalar latent at most, got {listed}."
 
 
+def not_beyond(
+    posterior: Posterior, name: str, values: np.ndarray, probabilities: np.ndarray
+) -> Posterior:
+    """Return a posterior with "check" if its latent goes beyond the values (points,) of a grid."""
+    end = 0 if probabilities[0] > probabilities[-1] else -1
+    if probabilities[end] <= _CUT:
+        return posterior
+    reason = (
+        f"the posterior of {name!r} goes beyond {values[end]:.2g}, where its prior has practically "
+        "no probability: check the units, or give another prior"
+    )
+    found = posterior.diagnostics
+    kept = () if found.verdict == "trust" else found.reasons
+    verdict: Verdict = "check" if found.verdict == "trust" else found.verdict
+    judged = dataclasses.replace(found, verdict=verdict, reasons=(reason, *kept))
+    return dataclasses.replace(posterior, diagnostics=judged, log_evidence_kind="estimate")
+
+
 def integrate(axis: Axis, log_likelihood: Callable[[float], float]) -> Grid:
     """Return a trapezoidal rule for the posterior of a scalar on the axis of its prior.
 
-    The first grid spans the prior on the unconstrained scale. Later grids zoom in on the points
-    that matter until there are enough of them. For a smooth integrand that vanishes at both ends,
-    such a rule is exact up to rounding.
+    The first grid spans the prior on the unconstrained scale, and more where the posterior goes
+    beyond it. Later grids zoom in on the points that matter until there are enough of them. For a
+    smooth integrand that vanishes at both ends, such a rule is exact up to rounding.
     """
     (low, high), depth = axis.range(), _DEPTH
-    for _ in range(_ZOOMS):
+    width, down, up = high - low, _TIMES_DOWN, _TIMES_UP
+    for _ in range(_ZOOMS + down + up):
         places = np.linspace(low, high, POINTS)
         values = axis.constrain(places)
         log_weights = axis.log_prior(places) + np.log(places[1] - places[0])
         likelihoods = np.array([log_likelihood(value) for value in values.tolist()])
         heights = log_weights + likelihoods
+        at_low, at_high = heights[[0, -1]] > heights.max() - _END
+        if at_high and up > 0:
+            low, high, up = (low + high) / 2, high + width, up - 1
+            continue
+        if at_low and down > 0:
+            low, high, down = low - width, (low + high) / 2, down - 1
+            continue
+        # The ends of later grids are where the integrand has vanished.
+        up = down = 0
         matter = np.flatnonzero(heights > heights.max() - depth)
         if len(matter) >= _ENOUGH:
             if depth == _SHORTER_DEPTH or unevenness(heights) < _AGREEMENT:

@@ -20,6 +20,7 @@ from permvi.distributions import Permutation
 from permvi.inference.gibbs.kernel import PermutationGibbs, PermutationGibbsState
 from permvi.inference.gibbs.result import posterior_of
 from permvi.inference.method import Context, Method, MethodInfo, option_names
+from permvi.inference.verdict.precision import judged_rounding
 from permvi.posterior import Posterior
 from permvi.posterior.diagnostics import DISAGREEMENT_CHECK, R_HAT_CHECK
 from permvi.problem.prepare import Prepared
@@ -86,7 +87,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         posterior = _posterior(prepared, parts)
         if len(parts) == _NUM_PARTS or _is_enough(posterior):
             context.step(total, total)
-            return posterior
+            return judged_rounding(prepared, posterior, evaluates_latents=True)
 
 
 class _Fixed:

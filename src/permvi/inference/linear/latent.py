@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from permvi.inference.exact.quadrature import Axis, integrate, unevenness
+from permvi.inference.exact.quadrature import Axis, integrate, not_beyond, unevenness
 from permvi.inference.linear.gauge import scale
 from permvi.models.linear import LinearMatching
 from permvi.posterior import DrawsLaw, Latent, Posterior, diagnose
@@ -84,7 +84,7 @@ def integrated(
         draws[here] = posteriors[index].sample(len(here), seed + int(index))
     best = posteriors[int(np.argmax(weights))]
     exact = all(one.log_evidence_kind == "exact" for one in posteriors)
-    return Posterior(
+    found = Posterior(
         law=DrawsLaw(draws),
         **mixed,
         mode=best.mode,
@@ -97,6 +97,7 @@ def integrated(
         ),
         num_evaluations=sum(one.num_evaluations or 0 for one in values.solved()),
     )
+    return not_beyond(found, name, axis.constrain(places), weights)
 
 
 def _locate(prepared: Prepared, axis: Axis) -> tuple[float, float]:

@@ -106,9 +106,14 @@ class Form:
             return n
         return _LISTED_WORK * self.lists.others.shape[1] / n + _ROW_WORK * n
 
+    @property
+    def quadratic(self) -> Quadratic:
+        """The form as a function of permutations, without the constant."""
+        return Quadratic(self.A, self.B, self.C)
+
     def values(self, perms: np.ndarray) -> np.ndarray:
         """Return the values (r,) of permutations (r, N), without the constant."""
-        return Quadratic(self.A, self.B, self.C).values(perms)
+        return self.quadratic.values(perms)
 
     def matchings(self, perms: np.ndarray) -> np.ndarray:
         """Return permutations (..., N) as matchings (..., n), -1 for unmatched."""

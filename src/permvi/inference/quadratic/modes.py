@@ -11,6 +11,10 @@ from permvi.inference.quadratic.twins import Twins
 _MARGIN = 8.0
 _MOST_MODES = 256
 _MOST_GENERATORS = 32
+# What climbs from permutations that chains have seen may take, in swaps times rows.
+_CLIMBING = 200_000_000
+# Gains of swaps that are rounding errors, relative to the size of values.
+_ROUNDING = 1e-9
 
 
 class Modes(NamedTuple):
@@ -44,6 +48,33 @@ def find_modes(
     twins = Twins.of(square, allowed)
     perms = orbit(square, allowed, ends[twins.firsts(ends)], twins)
     return Modes(perms, twins, result.num_evaluations)
+
+
+def climbed(
+    square: Quadratic, allowed: np.ndarray, modes: np.ndarray, seen: np.ndarray, twins: Twins
+) -> np.ndarray:
+    """Return modes (m, N) and those to which permutations (k, N) climb, the best one first.
+
+    Chains find their way into modes that the search has missed. The first permutations climb, as
+    many as take a moment, and symmetries complete what they find.
+    """
+    from permvi.inference.map.tabu_kernels import swap_ascent
+
+    num = min(len(seen), _CLIMBING // len(allowed) ** 3)
+    parts = [np.ascontiguousarray(part) for part in (square.A, square.B, square.C)]
+    tolerance = _ROUNDING * (1.0 + abs(float(square.values(modes[0]))))
+    found = seen[:num].astype(np.int64)
+    for perm in found:
+        swap_ascent(*parts, square.is_symmetric, allowed, perm, tolerance)
+    possible = allowed[np.arange(len(allowed)), found].all(axis=1)
+    found = np.concatenate([modes, found[possible]])
+    found = found[twins.firsts(found)]
+    if len(found) == len(modes):
+        return modes
+    values = square.values(found)
+    order = np.argsort(-values, kind="stable")[:_MOST_MODES]
+    kept = order[values[order] >= values.max() - _MARGIN]
+    return orbit(square, allowed, found[kept], twins)
 
 
 def orbit(square: Quadratic, allowed: np.ndarray, modes: np.ndarray, twins: Twins) -> np.ndarray:

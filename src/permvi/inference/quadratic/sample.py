@@ -10,11 +10,13 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from permvi._checks import positive_number, whole
 from permvi._threads import pool
 from permvi.inference.interruptible import Stop
 from permvi.inference.quadratic.form import Form
+from permvi.inference.quadratic.modes import climbed
 from permvi.inference.quadratic.tempering import (
     Ensemble,
     Evidence,
@@ -137,10 +139,12 @@ def sample(
         for sweeps in _ADAPTING:
             num = _sweeps(sweeps, N)
             list(threads.map(lambda m, num=num: m.ensemble.adapt(num, stop), running))
+        modes = _learned(form, modes, members)
         list(threads.map(lambda m: m.ensemble.run(_sweeps(_WARM_UP, N), stop), running))
         looks = 0
         while not stop.asked:
             looks += 1
+            modes = _learned(form, modes, members)
             list(threads.map(lambda m: m.extend(stop), running))
             if stop.asked or stop.done >= limit:
                 break
@@ -149,9 +153,11 @@ def sample(
             running = [
                 member
                 for member, found in zip(members, evidence, strict=True)
-                if found.value > highest - _HOPELESS
+                if found.value > highest - _HOPELESS or found.value == -np.inf
             ]
             counting = _counting(members, evidence)
+            if not counting:
+                continue
             # Rows that fill up are not items.
             error = _error(counting)[: form.shape[0]].mean()
             good = error <= options.tolerance and looks >= _FEWEST_LOOKS
@@ -236,6 +242,18 @@ class Member:
             ensemble.reference.log_total,
             _EVIDENCE_PARTS,
         )
+
+
+def _learned(form: Form, modes: np.ndarray, members: list[Member]) -> np.ndarray:
+    """Return modes (m, N) with those next to the replicas of ensembles, which all learn them."""
+    found = [member.ensemble.replicas for member in members]
+    # Those of the last level first, since a few may have to do.
+    levels = range(max(map(len, found)))
+    seen = np.concatenate([part[k : k + 1] for k in levels for part in found])
+    modes = climbed(form.quadratic, form.allowed, modes, seen, form.twins)
+    for member in members:
+        member.ensemble.learn(modes)
+    return modes
 
 
 def _firmness(form: Form, rng: np.random.Generator, stop: Stop) -> np.ndarray:
@@ -334,20 +352,8 @@ def _combined(
             marginals[np.arange(N), perm] += 1 / len(modes)
         unknown = Evidence(np.nan, np.inf)
         ones = np.ones(N)
-        return Sampled(
-            marginals,
-            modes,
-            best,
-            unknown,
-            ones,
-            ones,
-            1.0,
-            0,
-            1.0,
-            jumps,
-            stop.done,
-            finished=False,
-        )
+        never = 1.0, 0, 1.0, jumps, stop.done, False
+        return Sampled(marginals, modes, best, unknown, ones, ones, *never)
     counting = _counting(members, evidence)
     values = {id(member): found for member, found in zip(members, evidence, strict=True)}
     kept = [values[id(member)] for member in counting]
@@ -364,8 +370,11 @@ def _combined(
     draws = np.concatenate([part for member in counting for part in member.draws])
     missed = 0.0
     for other in others:
-        share = 1.0 / (1.0 + np.exp(min(value - values[id(other)].value, 700.0)))
-        fresh = unseen(np.concatenate(other.draws), draws, form.twins)
+        found = np.concatenate(other.draws)
+        # Whatever its evidence, an ensemble has seen this much.
+        least = float(np.logaddexp.reduce(form.values(np.unique(found, axis=0))))
+        share = expit(max(values[id(other)].value, least) - value)
+        fresh = unseen(found, draws, form.twins)
         missed = max(missed, share * min(fresh, float(_apart(other, counting).mean())))
     chosen = np.linspace(0, len(draws) - 1, num_draws).round().astype(int)
     draws = form.twins.shuffled(draws[chosen], rng)

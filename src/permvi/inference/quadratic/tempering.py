@@ -39,6 +39,10 @@ _LEVELS_PER_BARRIER = 2.0
 _LEAST_REJECTION = 0.02
 # Looks at the last level in a sweep, the only level that marginals come from.
 _LOOKS = 8
+# The share of jumps that choose modes by their densities; the others choose all alike.
+_BY_WEIGHT = 0.7
+# Accepted exchanges of two neighbours below which their evidence cannot be compared.
+_FEWEST_EXCHANGES = 2.0
 # Sweeps between looks whether to stop.
 _SWEEPS_AT_ONCE = 25
 
@@ -143,8 +147,8 @@ class Ensemble:
         rng: np.random.Generator,
     ) -> None:
         self.form, self.reference, self._rng = form, reference, rng
-        self._modes = np.ascontiguousarray(modes)
-        self._inverses = np.argsort(modes, axis=1)
+        self.best, self.best_value = form.best.copy(), form.best_value
+        self.learn(modes)
         n = len(reference.centre)
         drawn = self._draws(64)
         spread = (form.values(drawn) - self._pulled(drawn)).std()
@@ -155,8 +159,23 @@ class Ensemble:
         self._perms = np.resize(perms, (_FIRST_LEVELS, n)).astype(np.int64)
         self._slots = np.arange(_FIRST_LEVELS)
         self._parity = 0
-        self.best, self.best_value = form.best.copy(), form.best_value
         self.num_jumps = 0
+
+    def learn(self, modes: np.ndarray) -> None:
+        """Jump between these modes (m, n) from now on."""
+        self._modes = np.ascontiguousarray(modes)
+        self._inverses = np.argsort(modes, axis=1)
+        values = self.form.values(modes)
+        weights = np.exp(values - values.max())
+        shares = _BY_WEIGHT * weights / weights.sum() + (1.0 - _BY_WEIGHT) / len(modes)
+        self._cumulative = np.cumsum(shares)
+        if values[0] > self.best_value:
+            self.best, self.best_value = modes[0].copy(), float(values[0])
+
+    @property
+    def replicas(self) -> np.ndarray:
+        """The (K, n) permutations, that of the last level first."""
+        return self._perms[self._slots[::-1]]
 
     def _draws(self, num: int) -> np.ndarray:
         from permvi.inference.quadratic.cells_kernels import draw_reference
@@ -213,9 +232,9 @@ class Ensemble:
                 form.A, form.B, form.C, form.symmetric, form.allowed, form.turned, *form.lists,
                 self._draws(part.stop - part.start), law.members, law.bounds,
                 law.num_mixed, law.of_row, law.of_col, law.pulls,
-                self._modes, self._inverses, self.betas, self._slots, self._perms, P, values,
-                pulled, self._parity, form.num_steps, _LOOKS, trace[part], kept[part], counts,
-                rates, self.best, self.best_value, self._rng,
+                self._modes, self._inverses, self._cumulative, self.betas, self._slots,
+                self._perms, P, values, pulled, self._parity, form.num_steps, _LOOKS, trace[part],
+                kept[part], counts, rates, self.best, self.best_value, self._rng,
             )  # fmt: skip
             length = part.stop - part.start
             rejected += rates * length / num_sweeps
@@ -228,7 +247,7 @@ class Ensemble:
 
 
 class Evidence(NamedTuple):
-    """An estimate of a log evidence, and its standard error."""
+    """An estimate of a log evidence, and its standard error; -inf and infinity if it is unknown."""
 
     value: float
     error: float
@@ -246,7 +265,9 @@ def log_evidence(
     Between neighbours with samples x and y of :math:`v = (\beta' - \beta)(f - g)`, Bennett's c
     solves :math:`\mathrm{mean}\, \sigma(x - c) = \mathrm{mean}\, \sigma(c - y)`. The standard error
     comes from batches of the sum of all steps, since levels that exchange replicas are correlated.
-    ``possible`` (sweeps,) says which samples of the last level count.
+    ``possible`` (sweeps,) says which samples of the last level count. The evidence is unknown if
+    none does, or if neighbours hardly ever exchange replicas: then neither has samples where the
+    other is, and batches do not show it.
     """
     total, size = log_total, len(trace) // num_batches
     errors = np.zeros(num_batches)
@@ -256,6 +277,9 @@ def log_evidence(
 
     for k, step in enumerate(np.diff(betas)):
         x, y = step * trace[:, k], step * trace[:, k + 1]
+        # Neighbours take turns, so that half of the exchanges are tried.
+        if 0.5 * np.exp(np.minimum(x - y, 0.0)).sum() < _FEWEST_EXCHANGES:
+            return Evidence(-np.inf, np.inf)
 
         def balance(c: float, x: np.ndarray = x, y: np.ndarray = y) -> float:
             return float(expit(x - c).mean() - expit(c - y).mean())

@@ -145,32 +145,47 @@ def _nearest(modes: np.ndarray, perm: np.ndarray) -> int:
 
 
 @compiled()
+def _drawn(cumulative: np.ndarray, rng: np.random.Generator) -> int:
+    """Draw an index by its share, given the cumulative shares."""
+    found = int(np.searchsorted(cumulative, rng.random(), side="right"))
+    return min(found, cumulative.size - 1)
+
+
+@compiled()
 def _propose_jump(
     modes: np.ndarray,
     inverses: np.ndarray,
+    cumulative: np.ndarray,
     perm: np.ndarray,
     out: np.ndarray,
     rng: np.random.Generator,
-) -> bool:
-    """Propose to move a permutation as one mode moves to another; return whether it is possible.
+) -> float:
+    """Propose to move a permutation as one mode moves to another.
 
-    With modes a and b, columns move by ``b a^-1`` or rows by ``a^-1 b``. For random a and b the
-    proposal is symmetric, since b and a are as probable. If a is the mode next to the permutation,
-    it is symmetric provided that b is next to the result.
+    With modes a and b, columns move by ``b a^-1`` or rows by ``a^-1 b``. For a and b drawn by their
+    shares the proposal is symmetric, since b and a are as probable. If a is the mode next to the
+    permutation, the way back draws a instead of b, provided that b is next to the result. Return
+    the log of the ratio of both probabilities, -inf if there is no way.
     """
-    n, num = perm.size, len(modes)
+    n = perm.size
     kind = int(rng.random() * 3)
-    b = int(rng.random() * num)
-    a = _nearest(modes, perm) if kind == 2 else int(rng.random() * num)
+    b = _drawn(cumulative, rng)
+    a = _nearest(modes, perm) if kind == 2 else _drawn(cumulative, rng)
     if a == b:
-        return False
+        return -np.inf
     if kind == 1:
         for i in range(n):
             out[i] = perm[inverses[a, modes[b, i]]]
-        return True
+        return 0.0
     for i in range(n):
         out[i] = modes[b, inverses[a, perm[i]]]
-    return kind == 0 or _nearest(modes, out) == b
+    if kind == 0:
+        return 0.0
+    if _nearest(modes, out) != b:
+        return -np.inf
+    before_a = cumulative[a - 1] if a > 0 else 0.0
+    before_b = cumulative[b - 1] if b > 0 else 0.0
+    return np.log((cumulative[a] - before_a) / (cumulative[b] - before_b))
 
 
 @compiled()
@@ -193,6 +208,7 @@ def sweep(
     pulls: np.ndarray,
     modes: np.ndarray,
     inverses: np.ndarray,
+    cumulative: np.ndarray,
     betas: np.ndarray,
     slots: np.ndarray,
     perms: np.ndarray,
@@ -236,6 +252,7 @@ def sweep(
         pulls: (n,) the :math:`\lambda_i`.
         modes: (m, n) permutations.
         inverses: (m, n) their inverses.
+        cumulative: (m,) the cumulative shares by which jumps choose modes.
         betas: (K,) rising inverse temperatures.
         slots: (K,) the replica of each level; changed in place, like the four that follow.
         perms: (K, n) permutations.
@@ -309,10 +326,12 @@ def sweep(
                 if level == K - 1 and (step + 1) % num_steps == 0 and _is_allowed(allowed, perm):
                     for k in range(n):
                         counts[k, perm[k]] += 1.0
-            jump = num_modes > 1 and rng.random() < _JUMP_RATE
-            if jump and _propose_jump(modes, inverses, perm, out, rng):
+            way = -np.inf
+            if num_modes > 1 and rng.random() < _JUMP_RATE:
+                way = _propose_jump(modes, inverses, cumulative, perm, out, rng)
+            if way > -np.inf:
                 new, pull = value_of(A, B, C, out), _pull(of_row, of_col, pulls, out)
-                change = pull - g + beta * (new - pull - f + g)
+                change = way + pull - g + beta * (new - pull - f + g)
                 if change >= 0.0 or rng.random() < np.exp(change):
                     perm[:] = out
                     if not listed:

@@ -17,10 +17,18 @@ _DISTRUST = 0.2
 _SMALL = ROUNDING_CHECK / float(np.finfo(np.float32).eps)
 
 
-def judged_rounding(prepared: Prepared, posterior: Posterior) -> Posterior:
-    """Lower the verdict of a posterior if rounding may have moved its probabilities."""
+def judged_rounding(
+    prepared: Prepared, posterior: Posterior, *, evaluates_latents: bool = False
+) -> Posterior:
+    """Lower the verdict of a posterior if rounding may have moved its probabilities.
+
+    Of models with other latents, it judges methods that say they evaluate the density at them.
+    """
     problem, evidence = prepared.problem, posterior.log_evidence
-    if prepared.listed is not None or problem.scores is not None or problem.latents:
+    if prepared.listed is not None or problem.scores is not None:
+        return posterior
+    # Methods for models with engines of their own may not evaluate the density at all.
+    if problem.latents and not evaluates_latents:
         return posterior
     # Differences of swaps do not cancel as those of whole densities do.
     if problem.delta is not None or (evidence is not None and abs(evidence) < _SMALL):
@@ -28,7 +36,8 @@ def judged_rounding(prepared: Prepared, posterior: Posterior) -> Posterior:
     mode = posterior.mode[None]
     if prepared.reduction is not None:
         mode = np.asarray(prepared.reduction.reduce(jnp.asarray(mode))[0])
-    return lowered(posterior, rounding_error(problem, log_densities(problem, mode)))
+    at = {name: np.asarray(posterior.latents[name].mean) for name in problem.latents}
+    return lowered(posterior, rounding_error(problem, log_densities(problem, mode, **at)))
 
 
 def lowered(posterior: Posterior, error: float) -> Posterior:
