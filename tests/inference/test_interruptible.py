@@ -26,6 +26,20 @@ print(*pv.fit(model, {method!r}, **{options}).diagnostics.reasons)
 """
 
 
+# One task is interrupted while another one, beside it, is in compiled code.
+BESIDE = """
+import time, jax, jax.numpy as jnp
+from permvi.inference import interruptible
+interruptible.num_cores = lambda: 2
+busy = jax.jit(lambda x: jax.lax.fori_loop(0, 10**6, lambda i, y: jnp.sin(y), x))
+def fails():
+    time.sleep(0.5)
+    raise KeyboardInterrupt
+tasks = [fails, lambda: [busy(1.0).block_until_ready() for _ in range(10**5)]]
+interruptible.listening(lambda: interruptible.side_by_side(tasks))
+"""
+
+
 @pytest.fixture(autouse=True)
 def _hears_signals():
     """Let Ctrl-C raise an error, also if this process runs in the background of a shell."""
@@ -137,6 +151,12 @@ def test_what_hears_an_interrupt_may_sum_up():
 
     press_ctrl_c()
     assert listening(count) > 0
+
+
+def test_what_runs_beside_an_interrupted_task_does_not_crash_the_exit():
+    ended = subprocess.run([sys.executable, "-c", BESIDE], capture_output=True, check=False)
+    assert ended.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert ended.stderr.decode().strip().endswith("KeyboardInterrupt")
 
 
 @pytest.mark.slow

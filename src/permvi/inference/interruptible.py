@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
@@ -24,6 +25,8 @@ from permvi.problem.evaluation import float64
 _LOOK = 0.2
 _PATIENCE = 1.5
 _TO_SUM_UP = 30.0
+# What the threads of computations are called.
+_NAME = "permvi computes"
 
 # Set by what computes in `listening` once it has caught an interrupt and will return what it knows.
 _sums_up: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("_sums_up")
@@ -73,7 +76,7 @@ class _Work(Generic[_Result]):
         self._errors: list[BaseException] = []
         # Not Thread.join: Python 3.11 takes a thread for finished if Ctrl-C comes while it waits.
         self._ended = threading.Event()
-        self.thread = threading.Thread(target=self._do, args=(run,), daemon=True)
+        self.thread = threading.Thread(target=self._do, args=(run,), name=_NAME, daemon=True)
         self.thread.start()
 
     def _do(self, run: Callable[[], _Result]) -> None:
@@ -147,7 +150,7 @@ def listening(run: Callable[[], _Result]) -> _Result:
             ctypes.c_ulong(work.thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
         )
         if not work.sums_up(caught.is_set):
-            _leave_behind(work.thread)
+            _leave_behind()
             raise
     return work.result()
 
@@ -161,11 +164,15 @@ def side_by_side(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
     if num_cores() == 1:
         return [task() for task in tasks]
     works = [_Work(_with_my_settings(task)) for task in others]
-    results = [first()]
-    for work in works:
-        while not work.ended_within(_LOOK):
-            pass
-        results.append(work.result())
+    try:
+        results = [first()]
+        for work in works:
+            while not work.ended_within(_LOOK):
+                pass
+            results.append(work.result())
+    except BaseException:
+        _leave_behind()
+        raise
     return results
 
 
@@ -188,20 +195,25 @@ def summing_up() -> None:
         _sums_up.get().set()
 
 
-def _leave_behind(thread: threading.Thread) -> None:
-    """End the process cleanly even if a thread is still in compiled code when Python exits.
+def _leave_behind() -> None:
+    """End the process cleanly even if threads are still in compiled code when Python exits.
 
     Python stops such a thread when it comes back, and XLA does not survive that.
     """
+    # Last in, first out: before JAX clears up.
+    atexit.unregister(_leave)
+    atexit.register(_leave)
 
-    def leave() -> None:
-        thread.join(_PATIENCE)
-        if thread.is_alive():
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(128 + signal.SIGINT)
 
-    atexit.register(leave)
+def _leave() -> None:
+    end = time.monotonic() + _PATIENCE
+    for thread in threading.enumerate():
+        if thread.name == _NAME:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(128 + signal.SIGINT)
 
 
 def _settings_of_jax() -> list[AbstractContextManager[Any]]:
