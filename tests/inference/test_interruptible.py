@@ -139,6 +139,33 @@ def test_what_hears_an_interrupt_may_sum_up():
     assert listening(count) > 0
 
 
+SIDE_BY_SIDE = """
+import time
+from permvi.inference import interruptible
+
+def count():
+    print(flush=True)
+    while True:
+        pass
+
+interruptible.num_cores = lambda: 2
+tasks = [count, lambda: time.sleep(60)]
+interruptible.listening(lambda: interruptible.side_by_side(tasks))
+"""
+
+
+def test_a_process_ends_cleanly_although_one_of_two_threads_has_not_heard():
+    """XLA in the other thread did not survive the end of Python: the process aborted."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SIDE_BY_SIDE], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=30)[1]
+    assert errors.decode().strip().endswith("KeyboardInterrupt")
+    assert process.returncode == 128 + signal.SIGINT
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["rounding", "mcmc", "sequential"])
 @pytest.mark.parametrize("after", [1.0, 20.0])

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
@@ -29,6 +30,8 @@ _TO_SUM_UP = 30.0
 _sums_up: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("_sums_up")
 
 _Result = TypeVar("_Result")
+# Threads that compute, also those whose results nobody waits for any more.
+_running: set[threading.Thread] = set()
 
 
 class Stop:
@@ -74,6 +77,7 @@ class _Work(Generic[_Result]):
         # Not Thread.join: Python 3.11 takes a thread for finished if Ctrl-C comes while it waits.
         self._ended = threading.Event()
         self.thread = threading.Thread(target=self._do, args=(run,), daemon=True)
+        _running.add(self.thread)
         self.thread.start()
 
     def _do(self, run: Callable[[], _Result]) -> None:
@@ -83,6 +87,7 @@ class _Work(Generic[_Result]):
             # Raised again by `result`, in the thread of the caller.
             self._errors.append(error)
         finally:
+            _running.discard(self.thread)
             self._ended.set()
 
     def ended_within(self, seconds: float) -> bool:
@@ -147,7 +152,7 @@ def listening(run: Callable[[], _Result]) -> _Result:
             ctypes.c_ulong(work.thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
         )
         if not work.sums_up(caught.is_set):
-            _leave_behind(work.thread)
+            _leave_behind(128 + signal.SIGINT)
             raise
     return work.result()
 
@@ -161,11 +166,16 @@ def side_by_side(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
     if num_cores() == 1:
         return [task() for task in tasks]
     works = [_Work(_with_my_settings(task)) for task in others]
-    results = [first()]
-    for work in works:
-        while not work.ended_within(_LOOK):
-            pass
-        results.append(work.result())
+    try:
+        results = [first()]
+        for work in works:
+            while not work.ended_within(_LOOK):
+                pass
+            results.append(work.result())
+    except BaseException:
+        # The caller may sum up and end as usual, while another thread has not heard of it.
+        _leave_behind(0)
+        raise
     return results
 
 
@@ -188,18 +198,20 @@ def summing_up() -> None:
         _sums_up.get().set()
 
 
-def _leave_behind(thread: threading.Thread) -> None:
-    """End the process cleanly even if a thread is still in compiled code when Python exits.
+def _leave_behind(status: int) -> None:
+    """End the process cleanly even if threads are still in compiled code when Python exits.
 
     Python stops such a thread when it comes back, and XLA does not survive that.
     """
 
     def leave() -> None:
-        thread.join(_PATIENCE)
-        if thread.is_alive():
+        until = time.monotonic() + _PATIENCE
+        for thread in tuple(_running):
+            thread.join(max(0.0, until - time.monotonic()))
+        if _running:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(128 + signal.SIGINT)
+            os._exit(status)
 
     atexit.register(leave)
 
