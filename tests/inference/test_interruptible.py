@@ -26,7 +26,7 @@ print(*pv.fit(model, {method!r}, **{options}).diagnostics.reasons)
 """
 
 
-# One task is interrupted while another one, beside it, is in compiled code.
+# A task that fails while another one, beside it, is in compiled code.
 BESIDE = """
 import time, jax, jax.numpy as jnp
 from permvi.inference import interruptible
@@ -34,9 +34,14 @@ interruptible.num_cores = lambda: 2
 busy = jax.jit(lambda x: jax.lax.fori_loop(0, 10**6, lambda i, y: jnp.sin(y), x))
 def fails():
     time.sleep(0.5)
-    raise KeyboardInterrupt
+    raise {error}
 tasks = [fails, lambda: [busy(1.0).block_until_ready() for _ in range(10**5)]]
-interruptible.listening(lambda: interruptible.side_by_side(tasks))
+def run():
+    try:
+        interruptible.side_by_side(tasks)
+    except ArithmeticError:
+        return 3
+print(interruptible.listening(run))
 """
 
 
@@ -153,10 +158,16 @@ def test_what_hears_an_interrupt_may_sum_up():
     assert listening(count) > 0
 
 
-def test_what_runs_beside_an_interrupted_task_does_not_crash_the_exit():
-    ended = subprocess.run([sys.executable, "-c", BESIDE], capture_output=True, check=False)
-    assert ended.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
-    assert ended.stderr.decode().strip().endswith("KeyboardInterrupt")
+@pytest.mark.parametrize(
+    ("error", "status"), [("KeyboardInterrupt", 130), ("ValueError", 1), ("ArithmeticError", 0)]
+)
+def test_what_runs_beside_a_task_that_fails_does_not_crash_the_exit(error, status):
+    program = [sys.executable, "-c", BESIDE.format(error=error)]
+    ended = subprocess.run(program, capture_output=True, check=False)
+    assert ended.returncode == status
+    # The last task was caught, as an interrupt is by what can sum up.
+    assert ended.stdout.decode() == ("" if status else "3\n")
+    assert not status or ended.stderr.decode().strip().endswith(error)
 
 
 @pytest.mark.slow

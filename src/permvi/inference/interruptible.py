@@ -213,7 +213,10 @@ def _leave() -> None:
             if thread.is_alive():
                 sys.stdout.flush()
                 sys.stderr.flush()
-                os._exit(128 + signal.SIGINT)
+                # A fit that summed up what it knew ends like any other.
+                raised = getattr(sys, "last_value", None)
+                interrupted = isinstance(raised, KeyboardInterrupt)
+                os._exit(128 + signal.SIGINT if interrupted else int(raised is not None))
 
 
 def _settings_of_jax() -> list[AbstractContextManager[Any]]:
