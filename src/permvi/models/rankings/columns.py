@@ -45,7 +45,6 @@ _KINDS = "rank|place|position|pos|choice|pref|preference|rk|pick|vote"
 _PLACE = re.compile(
     rf"({_KINDS})[ _.-]*\d+|(\d+(st|nd|rd|th)|{'|'.join(_ORDINALS.split())})([ _.-]*({_KINDS}))?"
 )
-# The fewest rows that tell a column of judges, who come once each, from one of items.
 _FEWEST_JUDGES = 3
 
 
@@ -99,10 +98,7 @@ class Table:
         return columns[1:] if not self.places and self._first_is_judges(columns) else columns
 
     def _first_is_judges(self, columns: list[int]) -> bool:
-        """Whether the first of these columns has judges: each once and in no other column.
-
-        The items of the others come in two rows or more, and none of them is in the header.
-        """
+        """Whether the first of these has each entry once and nowhere else, unlike all others."""
         rows = [[row.cells[k].strip() for k in columns if k < len(row.cells)] for row in self.rows]
         if len(columns) < 3 or len(rows) < _FEWEST_JUDGES:
             return False
@@ -253,8 +249,7 @@ class Table:
                 "columns judge, item and rank or rating, or winner and loser, or give the format."
             )
         total = sum(map(len, kinds.values()))
-        places = all(_PLACE.fullmatch(self.names[k]) for k in columns)
-        if not places and 0 < len(texts) < 0.5 * total:
+        if not self.places and 0 < len(texts) < 0.5 * total:
             row, k = texts[0]
             raise ValueError(
                 f"{at(self.path, row.line)}, column {k + 1} ({name[k]}): expected a number as in "
