@@ -57,6 +57,11 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
             found = table.as_long(kind, *table.long) if table.long else _READERS[kind](table)
         found = found._replace(notes=[*table.notes, *found.notes])
     listed = [groups for groups, n in zip(found.groups, found.counts, strict=True) if groups and n]
+    lower: dict[str, str] = {}
+    for item in found.items:
+        if lower.setdefault(item.casefold(), item) != item:
+            other = lower[item.casefold()]
+            found.notes.append(f"{other!r:.40} and {item!r:.40} are taken for two items")
     if len(found.items) < 2 or not listed:
         raise ValueError(
             f"{path}: expected rankings of two items or more, got {len(listed)} rankings of "
@@ -97,12 +102,12 @@ def _comparisons(table: Table) -> Orders:
     if table.sides:
         first, second = (table.header.cells[k].strip() for k in sides)
         notes.append(f"columns {first!r:.40} and {second!r:.40} hold the two items")
-    if table.count is None and others == [len(names) - 1] and max(sides) < others[0]:
-        table.count = others[0]
-        if names[table.count] not in columns.GAMES:
-            notes.append(f"column {table.header.cells[-1].strip()!r:.40} counts the comparisons")
+    if table.count is None:
+        table.count = next((k for k in others if names[k] in columns.GAMES), None)
     ignored = [table.header.cells[k].strip() for k in others if k != table.count]
-    notes += [f"ignored column {name!r:.40}" for name in ignored]
+    alone = table.count is None and len(ignored) == 1
+    hint = " (name it count if it counts the comparisons)" if alone else ""
+    notes += [f"ignored column {name!r:.40}{hint}" for name in ignored]
     items: dict[str, int] = {}
     groups: list[list[Group]] = []
     counts = []
