@@ -36,13 +36,14 @@ WHOLE_GRAPHS = [(20, 0.03), (30, 0.03)]
 GRAPH_FAULTS = (None, "scale half as large", "scale twice as large", "10 % of edges rewired")
 RANKINGS = [(7, 20), (7, 60)]
 RANKING_FAULTS = (None, "two groups of judges", "one judge in four ranks at random")
-# Items, judges, and what judges give: complete rankings, the best half in order, random half of the
-# items, or groups of tied items.
+# Items, judges, and what judges give: complete rankings, the best half in order, rankings of half
+# of the items, or of pairs of tied items.
 FORMS = ("complete", "best half", "some items", "ties")
 JUDGES = [
     *((n, judges, "complete") for n in (5, 10, 20) for judges in (20, 60, 200, 500)),
-    *((n, 60, form) for n in (5, 10, 20) for form in FORMS[1:]),
+    *((n, 60, form) for n in (5, 10, 20) for form in ("best half", "ties")),
 ]
+PARTIAL_JUDGES = [(n, judges, "some items") for n in (5, 10, 20) for judges in (60, 200)]
 JUDGE_FAULTS = (None, "two equal groups of judges", "a group of one judge in five")
 DYNAMICS = [(8, 400)]
 DYNAMICS_FAULTS = (None, "noise twice as large", "t3 noise", "coloured noise")
@@ -144,19 +145,22 @@ def judges(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
     thetas = theta * (rng.uniform(0.5, 1.5, n) if name == "generalised_mallows" else np.ones(1))
     levels = np.full((num, n), -1)
     share = {"two equal groups of judges": 0.5, "a group of one judge in five": 0.2}.get(fault, 0)
+    present = np.ones((num, n), bool)
+    if form == "some items":
+        present = rng.permuted(np.tile(np.arange(n), (num, 1)), axis=1) < max(3, n // 2)
     for group in (np.arange(num) >= round(share * num), np.arange(num) < round(share * num)):
         worths = SimpleNamespace(mean=scale * rng.normal(size=n)) if "luce" in name else None
         solved = SimpleNamespace(mode=rng.permutation(n), thetas=thetas[:, None])
         truth: Any = SimpleNamespace(name=name, worths=worths, solved=solved)
-        levels[group] = robust.simulate(truth, np.arange(n), int(group.sum()), rng)
+        alike = np.flatnonzero(group)
+        for some in alike[:, None] if form == "some items" else [alike] * bool(len(alike)):
+            items = np.flatnonzero(present[some[0]])
+            levels[np.ix_(some, items)] = robust.simulate(truth, items, len(some), rng)
     if form == "best half":
         levels = np.minimum(levels, n // 2)
     elif form == "ties":
         levels = levels // 2
-    table = levels.astype(float)
-    if form == "some items":
-        table[rng.permuted(np.tile(np.arange(n), (num, 1)), axis=1) >= max(3, n // 2)] = np.nan
-    return pv.models.Rankings.from_ranks(table), name, {}
+    return pv.models.Rankings.from_ranks(np.where(present, levels, np.nan)), name, {}
 
 
 def dynamics(rng: np.random.Generator, size: Any, fault: str | None) -> Any:
@@ -197,6 +201,7 @@ KINDS = {
     "whole_flips": (whole_flips, WHOLE_GRAPHS, GRAPH_FAULTS),
     "rankings": (rankings, RANKINGS, RANKING_FAULTS),
     "judges": (judges, JUDGES, JUDGE_FAULTS),
+    "partial_judges": (judges, PARTIAL_JUDGES, JUDGE_FAULTS),
     "dynamics": (dynamics, DYNAMICS, DYNAMICS_FAULTS),
 }
 
@@ -247,7 +252,7 @@ def measure(kind: str, size: Any, fault: str | None, fits: int, first: int = 0) 
     for k in range(first, first + fits):
         numbers = [FORMS.index(x) if isinstance(x, str) else int(100 * x) for x in size]
         model, method, options = make(np.random.default_rng([k, *numbers]), size, fault)
-        if kind == "judges":
+        if make is judges:
             found = robust.check(solve.answer(method, model.ballots, k), k)
         else:
             found = pv.fit(model, method, **options).check(model)

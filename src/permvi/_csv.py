@@ -151,10 +151,9 @@ def read_lines(path: Path) -> list[str]:
     text, content, encoding = _opened(_sources.content(path))
     try:
         # Other characters that Python takes for the end of a line may be part of a name.
-        lines = re.split(r"\r\n|\r|\n", text.read())
+        return re.split(r"\r\n|\r|\n", text.read())
     except UnicodeDecodeError:
         raise _not_text(path, content, encoding) from None
-    return lines
 
 
 def _opened(content: bytes) -> tuple[io.TextIOWrapper, bytes, str]:

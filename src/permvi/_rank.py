@@ -164,7 +164,7 @@ class Ranking:
         names = [self.items[i] for i in best.order]
         mine = contradicted(np.argsort(self.order)[None], np.asarray(self.rankings.against))
         if float(mine[0]) <= best.contradicted:
-            return f"{pairs}, {how}; the order above is one"
+            return f"{pairs}, {how}; the order above is {'it' if best.num_optimal == 1 else 'one'}"
         return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}; {pairs}, {how}"
 
     def table(self, level: float = 0.95) -> list[RankedItem]:

@@ -115,6 +115,15 @@ def test_two_groups_of_voters_are_found_and_counted():
         assert found.memberships[ballot, group] > 0.9
 
 
+def test_evidence_that_is_as_good_is_no_reason_for_more_groups():
+    lists = [[(0,), (1, 2)], [(0, 3)], [(2,)]]
+    ballots = Ballots.of("abcd", lists, np.array([3.0, 2.0, 1.0]), "below")
+    found, tried = groups.choose(ballots, seed=0)
+    assert len(tried) == 4
+    assert max(one.log_evidence for one in tried) < tried[0].log_evidence + 1
+    assert len(found) == 1
+
+
 def test_the_same_seed_gives_the_same_groups():
     again = [groups.solve(BALLOTS["tied"], 2, seed=3) for _ in range(2)]
     assert again[0].log_evidence == again[1].log_evidence

@@ -377,7 +377,7 @@ def test_the_benchmark_of_the_check_runs(kind):
     size = {
         "points": (5, 2, 0.1), "ambiguous": (5, 2, 0.5), "graphs": (5, 0.1),
         "whole_graphs": (5, 0.1), "flips": (5, 0.1), "whole_flips": (5, 0.1), "rankings": (4, 5),
-        "judges": (4, 5, "some items"),
+        "judges": (4, 5, "ties"), "partial_judges": (4, 5, "some items"),
         "dynamics": (4, 50),
     }[kind]  # fmt: skip
     for fault in model_check.KINDS[kind][2]:

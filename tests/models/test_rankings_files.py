@@ -305,3 +305,34 @@ def test_columns_of_values_are_no_items(read):
         read("who,film,rating\n1,31,2.5\n1,10,3\n2,31,4\n", format="ratings")
     with pytest.raises(ValueError, match=message):
         read("who,film,rating\n1,31,2.5\n1,10,3\n2,31,4\n")
+
+
+def test_a_column_of_years_counts_nothing(read):
+    model = read("winner,loser,year\nA,B,2003\nB,A,2004\nA,B,2005\n")
+    assert model.counts.sum() == 3
+    assert "ignored column 'year' (name it count if it counts the comparisons)" in model.note
+    # Judges may well be items.
+    assert read("judge,A,B\nA,7,2\nB,5,5\n").levels.tolist() == [[0, 1], [0, 0]]
+    assert read("matches,winner,loser\n4,A,B\n").counts.tolist() == [4]
+
+
+def test_names_that_differ_in_case_are_said(read):
+    note = read("first,second\nA,B\na,B\n").note
+    assert "'A' and 'a' are taken for two items" in note
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        # A row of means would turn ranks into ratings.
+        (
+            "judge,A,B,C\nw,1,2,3\nx,2,1,3\ny,1,3,2\nmean,1.3,2,2.7\n",
+            "line 5: expected ranks from 1 to 3 as in most rows, got others",
+        ),
+        (",A,B,C\nA,0,3,2\nB,1,0,4\nC,2,0,0\n", "line 1: expected a row for each judge, got one"),
+        ("white,black,result\nA,B,1-0\nB,C,0-1\n", "line 1: .* got a column 'result'; name the"),
+    ],
+)
+def test_tables_that_are_no_rankings_are_refused(read, content, message):
+    with pytest.raises(ValueError, match=message):
+        read(content)

@@ -77,14 +77,9 @@ def _settings(method: str) -> tuple[str, ...]:
 
 def translated(posterior: "Posterior") -> "Posterior":
     """Return a posterior whose reasons give advice as commands, for a page that shows them."""
-
-    def of(found: Any) -> Any:
-        reasons = tuple(in_commands(reason, posterior) for reason in found.reasons)
-        return dataclasses.replace(found, reasons=reasons)
-
-    check = posterior.model_check
-    return dataclasses.replace(
-        posterior,
-        diagnostics=of(posterior.diagnostics),
-        model_check=None if check is None else of(check),
-    )
+    changed: dict[str, Any] = {}
+    for name in ("diagnostics", "model_check"):
+        if (part := getattr(posterior, name)) is not None:
+            reasons = tuple(in_commands(reason, posterior) for reason in part.reasons)
+            changed[name] = dataclasses.replace(part, reasons=reasons)
+    return dataclasses.replace(posterior, **changed)

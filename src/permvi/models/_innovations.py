@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from permvi.models import _predictive
 from permvi.models._dynamics_arguments import Statistics, draw_weights
 
 # Innovations of this excess kurtosis or less count as normal; that of t with 26 degrees is 0.27.
@@ -243,3 +244,25 @@ def _normal_scores(e: np.ndarray, degrees: float) -> np.ndarray:
 
     scale = scale_of(e[~np.isnan(e)] ** 2, degrees)
     return np.copysign(norm.isf(t.sf(np.abs(e) / scale, degrees)), e)
+
+
+def tests(z: np.ndarray, *, known_scale: bool) -> _predictive.Findings:
+    """Test the innovations of a linear system: their size, tails, whiteness and outliers.
+
+    Args:
+        z: (num, J, n, T - 1) innovations in standard units for each draw, NaN where there is none.
+        known_scale: Whether the model knows the scale.
+    """
+    from scipy.stats import norm
+
+    found = _predictive.residual_tests(z, known_scale=known_scale, what="innovations")
+    unit = z / np.sqrt(np.nanmean(z**2))
+    products = unit[..., 1:] * unit[..., :-1]
+    count = float((~np.isnan(products[0])).sum())
+    correlations = np.nansum(products, axis=(1, 2, 3)) / np.sqrt(max(count, 1.0))
+    # Not scaled up: drawn weights explain most of the correlation, and few draws tell how much.
+    p = _predictive.two_sided(float(correlations.mean()), norm.cdf, norm.sf)
+    r = float(correlations.mean() / np.sqrt(max(count, 1.0)))
+    finding = f"innovations are not white (correlation {r:+.2g} from one step to the next)"
+    whiteness = _predictive.Finding("whiteness of the innovations", p, finding)
+    return _predictive.Findings([*found.tests, whiteness], found.outliers)

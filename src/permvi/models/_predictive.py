@@ -211,13 +211,13 @@ def _outliers(z: np.ndarray, what: str) -> tuple[Finding, list[Outlier]]:
     ), found
 
 
-def judge_tests(
+def judge_test(
     distances: np.ndarray,
     sizes: Sequence[Sequence[int]],
     counts: np.ndarray,
     thetas: np.ndarray,
     rng: np.random.Generator,
-) -> Findings:
+) -> Finding:
     r"""Test whether the distances of judges to a common order vary as one dispersion says.
 
     The sum over judges of :math:`(d - E\,d)^2 / \mathrm{Var}\,d` is compared with that of simulated
@@ -258,19 +258,13 @@ def judge_tests(
         f"distances of the rankings to the common order vary {more} than one dispersion allows "
         f"({found.mean() / max(simulated.mean(), 1e-300):.2g} times)"
     )
-    return Findings([Finding("distances to the common order", min(1.0, float(p)), finding)], [])
+    return Finding("distances to the common order", min(1.0, float(p)), finding)
 
 
 def draw_choices(true: np.ndarray, thetas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw rankings by choices from the items left, the v-th best with weight exp(-theta v).
+    """(num, r) true ranks, dispersions of places that broadcast to them -> (num, r) drawn ranks.
 
-    Args:
-        true: (num, r) true ranks of r items.
-        thetas: The dispersion for each place; its shape broadcasts to (num, r).
-        rng: The generator.
-
-    Returns:
-        (num, r) ranks.
+    A ranking is a sequence of choices from the items left, the v-th best with weight exp(-theta v).
     """
     num, size = true.shape
     left, rows = np.argsort(true, axis=1), np.arange(num)
@@ -288,16 +282,10 @@ def draw_choices(true: np.ndarray, thetas: np.ndarray, rng: np.random.Generator)
 def simulated_judges(
     ballots: Any, counts: np.ndarray, num: int, draw: Callable[[np.ndarray, int], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ballots of all judges, and simulated ones with ties and gaps at the same places.
+    """(R,) counts of ballots -> (V, n) levels of all judges, and (num, V, n) simulated ones.
 
-    Args:
-        ballots: The ballots.
-        counts: (R,) how many judges gave each of them.
-        num: The number of simulated sets.
-        draw: Numbers of r items and a number of judges -> (num * judges, r) ranks, set by set.
-
-    Returns:
-        (V, n) and (num, V, n) levels; -1 for items that are not ranked.
+    These have the same ties and gaps. ``draw`` takes r items and a number of judges, and returns
+    (num * judges, r) ranks, set by set.
     """
     rows = np.repeat(np.arange(len(counts)), counts.astype(int))
     kinds: dict[tuple[bytes, tuple[int, ...]], list[int]] = {}
@@ -392,26 +380,3 @@ def _signs_of_order(sums: np.ndarray, ends: np.ndarray) -> np.ndarray:
             break
     place = np.argsort(order, axis=1)
     return np.sign(place[:, second] - place[:, first]).astype(np.float32)
-
-
-def innovation_tests(z: np.ndarray, *, known_scale: bool) -> Findings:
-    """Test the innovations of a linear system: their size, tails, whiteness and outliers.
-
-    Args:
-        z: (num, J, n, T - 1) innovations in standard units for each draw, NaN where there is none.
-        known_scale: Whether the model knows the scale.
-    """
-    from scipy.stats import norm
-
-    found = residual_tests(z, known_scale=known_scale, what="innovations")
-    unit = z / np.sqrt(np.nanmean(z**2))
-    products = unit[..., 1:] * unit[..., :-1]
-    count = float((~np.isnan(products[0])).sum())
-    correlations = np.nansum(products, axis=(1, 2, 3)) / np.sqrt(max(count, 1.0))
-    # Not scaled up: drawn weights explain most of the correlation, and few draws tell how much.
-    p = two_sided(float(correlations.mean()), norm.cdf, norm.sf)
-    r = float(correlations.mean() / np.sqrt(max(count, 1.0)))
-    finding = f"innovations are not white (correlation {r:+.2g} from one step to the next)"
-    return Findings(
-        [*found.tests, Finding("whiteness of the innovations", p, finding)], found.outliers
-    )

@@ -330,7 +330,7 @@ class SharedDynamics(_arguments.Constrained):
         rng = np.random.default_rng(_predictive.SEED)
         with single_threaded_blas():
             z = _innovations.standardised(self, self._recordings, perms, latents, rng)
-        return _predictive.innovation_tests(z, known_scale=not self.learned[1])
+        return _innovations.tests(z, known_scale=not self.learned[1])
 
     @property
     def num_predicted(self) -> int:

@@ -1,5 +1,6 @@
 """Does the model fit? A second verdict, which speaks of the model and not of the computation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -71,25 +72,27 @@ def check(posterior: "Posterior", model: Any, seed: int) -> ModelCheck:
         _FAR.format(name=_name(posterior, one.site, one.row), distance=one.distance)
         for one in found.outliers
     )
-    p_values = {test.name: test.p_value for test in found.tests}
-    if not p_values:
+    if not found.tests:
         return _none("no check, since nothing is left to compare")
+    judged = judge(found.tests, names)
+    if judged.verdict == "does not fit" and posterior.diagnostics.verdict == "do not trust":
+        why = "no check, since these matchings cannot be trusted and do not fit the data"
+        return ModelCheck("no check", (why,), judged.p_values, names)
+    return judged
+
+
+def judge(tests: Sequence[Any], outliers: tuple[str, ...] = ()) -> ModelCheck:
+    """Return the verdict of tests with names, p-values and words, and clauses on outliers."""
+    p_values = {test.name: test.p_value for test in tests}
     together = combined(list(p_values.values()))
     if together >= LEVEL:
-        tests = "1 test" if len(p_values) == 1 else f"{len(p_values)} tests"
-        return ModelCheck("fits", (f"p = {together:.2g} in {tests}",), p_values)
-    if posterior.diagnostics.verdict == "do not trust":
-        return ModelCheck(
-            "no check",
-            ("no check, since these matchings cannot be trusted and do not fit the data",),
-            p_values,
-            names,
-        )
-    ordered = sorted(found.tests, key=lambda test: test.p_value)
+        number = "1 test" if len(p_values) == 1 else f"{len(p_values)} tests"
+        return ModelCheck("fits", (f"p = {together:.2g} in {number}",), p_values)
+    ordered = sorted(tests, key=lambda test: test.p_value)
     # The first speaks against the model even where none would alone.
     against = [test for k, test in enumerate(ordered) if k == 0 or test.p_value < LEVEL]
     reasons = tuple(f"{test.words}, p = {test.p_value:.1g}" for test in against)
-    return ModelCheck("does not fit", (*reasons, *names), p_values, names)
+    return ModelCheck("does not fit", (*reasons, *outliers), p_values, outliers)
 
 
 def combined(p_values: list[float]) -> float:

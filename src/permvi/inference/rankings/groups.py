@@ -37,6 +37,8 @@ _SETTLING = 10
 _DRAWS, _BETWEEN = 5, 5
 # A number of groups is out of the question if its log evidence is this far below the best.
 _CLEARLY_WORSE = 3.0
+# Less than this is no reason for one more group.
+_AS_GOOD = 1.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ class ComparedGroups(NamedTuple):
 def choose(
     ballots: Ballots, seed: int, most: int = 4, progress: Progress = silent
 ) -> tuple[Groups, list[ComparedGroups]]:
-    """Find the number of groups of largest evidence, trying 1, 2, ... until it falls clearly."""
+    """Find the least number of groups as good by evidence as any; stop where that clearly falls."""
     found: list[Groups] = []
     for num in range(1, most + 1):
         progress("comparing groups of voters", num - 1, most)
@@ -84,7 +86,11 @@ def choose(
         errors = best.log_evidence_se + last.log_evidence_se
         if best.log_evidence - last.log_evidence > _CLEARLY_WORSE + 3 * errors:
             break
-    return best, [ComparedGroups(len(g), g.log_evidence, g.log_evidence_se) for g in found]
+    enough = best.log_evidence - best.log_evidence_se - _AS_GOOD
+    chosen = next(
+        groups for groups in found if groups.log_evidence + groups.log_evidence_se > enough
+    )
+    return chosen, [ComparedGroups(len(g), g.log_evidence, g.log_evidence_se) for g in found]
 
 
 def solve(ballots: Ballots, num_groups: int, seed: int) -> Groups:

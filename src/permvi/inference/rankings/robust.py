@@ -10,7 +10,7 @@ import numpy as np
 from permvi.inference.rankings.solve import Answer
 from permvi.models._predictive import Finding, draw_choices, group_tests, simulated_judges
 from permvi.posterior import ModelCheck, Posterior
-from permvi.posterior.predictive import LEVEL, combined
+from permvi.posterior.predictive import judge
 
 NUM_RESAMPLES = 400
 # Enough for a p-value below the level of the check.
@@ -40,12 +40,7 @@ def check(answer: Answer, seed: int, advice: str = "") -> ModelCheck:
 
     Three statistics: the squared deviations of how often each item came before each other one, the
     variance of the distances of ballots to the order, and the share of contradicted pairs that a
-    second order saves, which groups of voters increase.
-
-    Args:
-        answer: The model.
-        seed: The seed of simulated ballots.
-        advice: What to do about groups of voters, added to their finding.
+    second order saves, which groups of voters increase. ``advice`` is added to the last finding.
     """
     ballots = answer.ballots
     counts = ballots.counts
@@ -89,18 +84,7 @@ def check(answer: Answer, seed: int, advice: str = "") -> ModelCheck:
         ),
         *group_tests(judges, simulated, rng, advice),
     ]  # fmt: skip
-    return _judged(findings)
-
-
-def _judged(findings: list[Finding]) -> ModelCheck:
-    p_values = {finding.name: finding.p_value for finding in findings}
-    together = combined(list(p_values.values()))
-    if together >= LEVEL:
-        return ModelCheck("fits", (f"p = {together:.2g} in {len(findings)} tests",), p_values)
-    ordered = sorted(findings, key=lambda finding: finding.p_value)
-    against = [f for k, f in enumerate(ordered) if k == 0 or f.p_value < LEVEL]
-    reasons = tuple(f"{finding.words}, p = {finding.p_value:.1g}" for finding in against)
-    return ModelCheck("does not fit", reasons, p_values)
+    return judge(findings)
 
 
 def _pairs(levels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -23,9 +23,7 @@ def is_arrows(path: Path) -> bool:
 
 
 def read(path: Path) -> Orders:
-    """Read a file whose lines list items, the best first, between arrows.
-
-    Tied items are joined by ``=``, or by ``~`` between spaces.
+    """Read a file whose lines list items, the best first, between arrows, with ties.
 
     Raises:
         ValueError: A line has an arrow without an item, an item twice, or is no ballot.

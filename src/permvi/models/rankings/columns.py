@@ -33,6 +33,7 @@ _INDEX = ("", "unnamed: 0", "index")
 # What stands for an empty cell among numbers.
 _MISSING = ("na", "n/a", "nan", "none", "null", "-", "?")
 TIES = ("tie", "tied", "draw")
+_RESULTS = ("result", "results", "outcome")
 # What a column of winners holds if there was none.
 NOBODY = ("", "none", "both", *TIES)
 FALSE = ("", "0", "no", "false", "n")
@@ -45,8 +46,9 @@ _KINDS = "rank|place|position|pos|choice|pref|preference|rk|pick|vote"
 _PLACE = re.compile(
     rf"({_KINDS})[ _.-]*\d+|(\d+(st|nd|rd|th)|{'|'.join(_ORDINALS.split())})([ _.-]*({_KINDS}))?"
 )
-# The fewest rows that tell a column of judges, who come once each, from one of items.
 _FEWEST_JUDGES = 3
+# If this share of all rows are complete rankings, the others are mistakes or sums.
+_MOST_ROWS = 0.7
 
 
 class Table:
@@ -100,10 +102,7 @@ class Table:
         return columns[1:] if not self.places and self._first_is_judges(columns) else columns
 
     def _first_is_judges(self, columns: list[int]) -> bool:
-        """Whether the first of these columns has judges: each once and in no other column.
-
-        The items of the others come in two rows or more, and none of them is in the header.
-        """
+        """Whether the first of these has each entry once and nowhere else, unlike all others."""
         rows = [[row.cells[k].strip() for k in columns if k < len(row.cells)] for row in self.rows]
         if len(columns) < 3 or len(rows) < _FEWEST_JUDGES:
             return False
@@ -207,14 +206,34 @@ class Table:
         repeats = any(len(set(row)) < len(row) for row in values)
         if all(is_ranking(row, size) for row in values):
             return "ranks"
+        complete = [sorted(row) == list(range(1, size + 1)) for row in values]
+        if sum(complete) >= max(_FEWEST_JUDGES, _MOST_ROWS * len(complete)):
+            place = at(self.path, self.rows[complete.index(False)].line)
+            raise ValueError(
+                f"{place}: expected ranks from 1 to {size} as in most rows, got others; leave the "
+                "row out, or give the format."
+            )
         # With a single 1 in every row, these may be ranks with gaps.
         if not whole or (repeats and not all(row.count(1.0) == 1 for row in values if row)):
+            self._check_wins()
             return "ratings"
         raise ValueError(
             f"{self.path}: expected to tell orders, ranks and ratings apart, got whole numbers "
             f"other than ranks from 1 to {size} under names that are no places; give the "
             "format."
         )
+
+    def _check_wins(self) -> None:
+        """Refuse a table with a row and a column for each item, unless its rows are judges'."""
+        if self.judge is None or self.plain[self.judge] in _JUDGES[1:]:
+            return
+        rows = sorted(row.cells[self.judge].strip() for row in self.rows)
+        if rows == sorted(self.header.cells[k].strip() for k in self.columns):
+            raise ValueError(
+                f"{at(self.path, self.header.line)}: expected a row for each judge, got one for "
+                "each item, as in a table of wins; give them in columns winner, loser and count, "
+                "or name the first column judge."
+            )
 
     def _filled(self, columns: list[int]) -> list[list[str]]:
         """The cells of some columns in each row, without those that hold nothing."""
@@ -247,6 +266,13 @@ class Table:
         name = {k: f"{self.header.cells[k].strip()!r:.40}" for k in columns}
         numbers = [k for k in columns if kinds[k] and all(kinds[k])]
         words = [k for k in columns if kinds[k] and not any(kinds[k])]
+        result = next((k for k in columns if self.names[k] in (*VALUES, *_RESULTS)), None)
+        if result is not None and self.arrows is None:
+            raise ValueError(
+                f"{at(self.path, self.header.line)}: expected items in all columns, got a column "
+                f"{name[result]}; name the columns winner and loser, or judge, item and rank or "
+                "rating, or give the format."
+            )
         if numbers and words and self.arrows is None:
             raise ValueError(
                 f"{self.path}: expected items, ranks or ratings in all columns, got names in "
@@ -254,8 +280,7 @@ class Table:
                 "columns judge, item and rank or rating, or winner and loser, or give the format."
             )
         total = sum(map(len, kinds.values()))
-        places = all(_PLACE.fullmatch(self.names[k]) for k in columns)
-        if not places and 0 < len(texts) < 0.5 * total:
+        if not self.places and 0 < len(texts) < 0.5 * total:
             row, k = texts[0]
             raise ValueError(
                 f"{at(self.path, row.line)}, column {k + 1} ({name[k]}): expected a number as in "

@@ -8,18 +8,9 @@ import numpy as np
 
 from permvi._checks import one_of
 from permvi._csv import Numbers, at, check_names, check_width, is_number
-from permvi.models.rankings import arrows, preflib
+from permvi.models.rankings import arrows, columns, preflib
 from permvi.models.rankings.ballots import Ballots, Group, Unranked, order_by_rank
-from permvi.models.rankings.columns import (
-    FALSE,
-    GAMES,
-    ITEMS,
-    NOBODY,
-    TIES,
-    VALUES,
-    Table,
-    is_missing,
-)  # fmt: skip
+from permvi.models.rankings.columns import Table, is_missing
 from permvi.models.rankings.preflib import Orders
 
 FORMATS = ("auto", "preflib", "arrows", "orders", "ranks", "ratings", "comparisons")
@@ -66,6 +57,11 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
             found = table.as_long(kind, *table.long) if table.long else _READERS[kind](table)
         found = found._replace(notes=[*table.notes, *found.notes])
     listed = [groups for groups, n in zip(found.groups, found.counts, strict=True) if groups and n]
+    lower: dict[str, str] = {}
+    for item in found.items:
+        if lower.setdefault(item.casefold(), item) != item:
+            other = lower[item.casefold()]
+            found.notes.append(f"{other!r:.40} and {item!r:.40} are taken for two items")
     if len(found.items) < 2 or not listed:
         raise ValueError(
             f"{path}: expected rankings of two items or more, got {len(listed)} rankings of "
@@ -98,7 +94,7 @@ def _comparisons(table: Table) -> Orders:
             f"{at(table.path, table.header.line)}: expected columns winner and loser, got "
             f"{', '.join(table.header.cells)!r:.60}."
         )
-    tie = next((k for k, name in enumerate(names) if name in TIES), None)
+    tie = next((k for k, name in enumerate(names) if name in columns.TIES), None)
     winner = names.index("winner")
     sides = table.sides or (winner, names.index("loser"))
     others = [k for k in range(len(names)) if k not in (*sides, winner, tie, table.index)]
@@ -106,12 +102,12 @@ def _comparisons(table: Table) -> Orders:
     if table.sides:
         first, second = (table.header.cells[k].strip() for k in sides)
         notes.append(f"columns {first!r:.40} and {second!r:.40} hold the two items")
-    if table.count is None and others == [len(names) - 1] and max(sides) < others[0]:
-        table.count = others[0]
-        if names[table.count] not in GAMES:
-            notes.append(f"column {table.header.cells[-1].strip()!r:.40} counts the comparisons")
+    if table.count is None:
+        table.count = next((k for k in others if names[k] in columns.GAMES), None)
     ignored = [table.header.cells[k].strip() for k in others if k != table.count]
-    notes += [f"ignored column {name!r:.40}" for name in ignored]
+    alone = table.count is None and len(ignored) == 1
+    hint = " (name it count if it counts the comparisons)" if alone else ""
+    notes += [f"ignored column {name!r:.40}{hint}" for name in ignored]
     items: dict[str, int] = {}
     groups: list[list[Group]] = []
     counts = []
@@ -125,8 +121,8 @@ def _comparisons(table: Table) -> Orders:
                 f"{at(table.path, row.line)}: expected two items, got {pair[0]!r:.60} twice."
             )
         won = row.cells[winner].strip()
-        tied = tie is not None and row.cells[tie].strip().lower() not in FALSE
-        tied = tied or (won not in pair and won.lower() in NOBODY)
+        tied = tie is not None and row.cells[tie].strip().lower() not in columns.FALSE
+        tied = tied or (won not in pair and won.lower() in columns.NOBODY)
         one, other = (items.setdefault(name, len(items)) for name in sorted(pair, key=won.__ne__))
         groups.append([(one, other)] if tied else [(one,), (other,)])
         counts.append(table.counted(row))
@@ -134,14 +130,14 @@ def _comparisons(table: Table) -> Orders:
 
 
 def _orders(table: Table) -> Orders:
-    path, columns = table.path, table.listed
+    path, listing = table.path, table.listed
     items: dict[str, int] = {}
     groups, counts = [], []
     for row in table.rows:
         if len(row.cells) > len(table.names):
             check_width(path, row, len(table.names))
         entries = arrows.entries(
-            path, row.line, [row.cells[k] for k in columns if k < len(row.cells)]
+            path, row.line, [row.cells[k] for k in listing if k < len(row.cells)]
         )
         listed: list[str] = [name for group in entries for name in group]
         for k, name in enumerate(listed):
@@ -153,8 +149,8 @@ def _orders(table: Table) -> Orders:
         raise ValueError(
             f"{path}: expected rankings of the same items, got rows that have no item in common."
         )
-    header = [table.header.cells[k].strip() for k in columns]
-    others = [table.header.cells[k].strip() for k in table.columns if k not in columns]
+    header = [table.header.cells[k].strip() for k in listing]
+    others = [table.header.cells[k].strip() for k in table.columns if k not in listing]
     # A column before those of items has the judges, and columns that are no places anything.
     notes = [
         f"ignored column {name!r:.40}" if table.places else f"column {name!r:.40} names the judges"
@@ -169,15 +165,15 @@ def _orders(table: Table) -> Orders:
 
 def _valued(table: Table, sign: float) -> Orders:
     path, header = table.path, table.header
-    columns, width = table.columns, len(table.names)
-    if columns and all(is_number(header.cells[k]) and "." in header.cells[k] for k in columns):
+    places, width = table.columns, len(table.names)
+    if places and all(is_number(header.cells[k]) and "." in header.cells[k] for k in places):
         raise ValueError(
             f"{at(path, header.line)}: expected a header with the names of the columns, got the "
             f"numbers {', '.join(header.cells)!r:.40}."
         )
     notes = _check_header(table)
-    items = check_names(path, [(header.line, k + 1, header.cells[k]) for k in columns])
-    first = min(columns)
+    items = check_names(path, [(header.line, k + 1, header.cells[k]) for k in places])
+    first = min(places)
     numbers = Numbers(path, table.separator, header.cells, skip=first)
     groups, counts = [], []
     filled: list[str] = []
@@ -187,7 +183,7 @@ def _valued(table: Table, sign: float) -> Orders:
         if missing:
             row = row._replace(cells=["" if is_missing(cell) else cell for cell in row.cells])
             filled = filled or [f"cells such as {missing[0]!r} are taken for empty ones"]
-        values = numbers.of(row)[[k - first for k in columns]]
+        values = numbers.of(row)[[k - first for k in places]]
         groups.append(order_by_rank(sign * values))
         counts.append(table.counted(row))
     return Orders(list(items), groups, counts, notes + filled + numbers.notes)
@@ -196,14 +192,14 @@ def _valued(table: Table, sign: float) -> Orders:
 def _check_header(table: Table) -> list[str]:
     """Refuse a header that is a ranking, and rows that are items; note a header of numbers."""
     place = at(table.path, table.header.line)
-    if table.judge is not None and table.plain[table.judge] in ITEMS:
+    if table.judge is not None and table.plain[table.judge] in columns.ITEMS:
         raise ValueError(
             f"{place}: expected a row for each judge and a column for each item, got a column "
             f"{table.header.cells[table.judge].strip()!r:.40}; turn the table, or name its columns "
             "judge, item and rank or rating."
         )
     header = [table.header.cells[k].strip() for k in table.columns]
-    value = next((name for name in header if name.lower() in VALUES), None)
+    value = next((name for name in header if name.lower() in columns.VALUES), None)
     if value is not None:
         raise ValueError(
             f"{place}: expected a column for each item, got a column {value!r:.40}; if there is a "

@@ -324,15 +324,13 @@ class Rankings:
 
         some = rng.multivariate_hypergeometric(counts, most)
         judges = _predictive.simulated_judges(ballots, some, len(orders), draw)
-        of_groups = _predictive.group_tests(
-            *judges, rng, " (permvi.rank(..., groups=2) looks for them)"
-        )
-        if not ballots.is_staged:
-            return _predictive.Findings(of_groups, [])
-        # A list of k of r items is k choices, from r items, r - 1 and so on.
-        choices = [[sum(s[k:]) for k, size in enumerate(s) if size == 1] for s in ballots.sizes]
-        found = _predictive.judge_tests(distances, choices, counts, thetas, rng)
-        return _predictive.Findings([*found.tests, *of_groups], [])
+        advice = " (permvi.rank(..., groups=2) looks for them)"
+        tests = _predictive.group_tests(*judges, rng, advice)
+        if ballots.is_staged:
+            # A list of k of r items is k choices, from r items, r - 1 and so on.
+            choices = [[sum(s[k:]) for k, size in enumerate(s) if size == 1] for s in ballots.sizes]
+            tests.append(_predictive.judge_test(distances, choices, counts, thetas, rng))
+        return _predictive.Findings(tests, [])
 
     def _integrate(self) -> None:
         """Set quadrature nodes and weights for theta."""
