@@ -118,6 +118,14 @@ def test_widths_of_a_scattered_animal():
     assert (same == 1).all()
 
 
+def test_cells_of_labels_that_no_animal_has_shown_are_expected():
+    cells = animals(num=5, m=8, missing=0.0)
+    cells[:4, 0] = cells[1:, 3] = np.nan
+    cells[:3, 5] = np.nan
+    # Two labels are seen in one animal each; half a cell is added to what five animals have.
+    assert Atlas.fit(cells).background == pytest.approx((2 + 0.5) / 5)
+
+
 def enumerated(cells, atlas, background):
     """Posterior of matchings by their definition, with SciPy's densities."""
     n, m = len(cells), len(MEANS)

@@ -125,6 +125,8 @@ class Atlas:
         shape, moments = _learnt(cells, num)
         scales, df = estimate.predictive(moments, shape)
         unnamed = [np.isfinite(one.cells[_unnamed(one)]).all(axis=1).sum() for one in found]
+        # As many cells have labels that no animal has shown as are seen once (Good 1953).
+        once = np.count_nonzero(seen.sum(axis=0) == 1)
         atlas = cls(
             labels=names,
             features=chosen,
@@ -136,7 +138,7 @@ class Atlas:
             center=moments.center,
             spread=moments.spread,
             mistakes=shape.mistakes,
-            background=float((sum(unnamed) + _HALF) / len(found)),
+            background=float((sum(unnamed) + once + _HALF) / len(found)),
             width_weight=widths.WEIGHT,
             held_out=np.zeros(0),
             settings=shape._asdict(),
