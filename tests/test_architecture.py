@@ -156,8 +156,9 @@ def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
     assert len(files) <= 380
     # The first 39,000 lines came in 257 files. Since then: engines for linear and quadratic models,
-    # rankings and tracks, checks of models, precautions against faults, linkage, and atlases.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 68_000
+    # rankings and tracks, checks of models, precautions against faults, linkage, and atlases with
+    # deformations.
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 68_500
 
 
 def test_the_public_names_load_and_no_others():
