@@ -157,7 +157,7 @@ def test_files_and_lines_stay_few():
     assert len(files) <= 380
     # The first 39,000 lines came in 257 files. Since then: engines for linear and quadratic models,
     # rankings and tracks, checks of models, precautions against faults, linkage, and atlases.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 68_700
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 69_000
 
 
 def test_the_public_names_load_and_no_others():

@@ -12,6 +12,7 @@ from permvi._cli.identify_inputs import known_pairs, left_out, read_known
 from permvi._cli.identify_results import Worm
 from permvi.inference.method import Progress
 from permvi.models import Animal, Atlas, AtlasMatching, read_animals
+from permvi.models.atlas.deformation import log_densities
 from permvi.models.atlas.widths import infer_widths
 from permvi.report import cells as cells_report
 
@@ -160,11 +161,13 @@ def feature_scores(
             table = model.in_atlas(aligned.latents["frame"].mean)
             frame = f"{recording.worm}: frame {aligned.diagnostics.verdict}"
             inputs.notes.append(f"{frame} ({aligned.diagnostics.reasons[0]}).")
-        widths = infer_widths(atlas, table)
-        table = table[[rows[name] for name in recording.neurons]]
-        scores = np.repeat(atlas.log_background(table)[:, None], len(canonical.names), axis=1)
+        found = log_densities(atlas, table, infer_widths(atlas, table)) + atlas.log_odds
+        recorded = [rows[name] for name in recording.neurons]
+        scores = np.repeat(
+            atlas.log_background(table[recorded])[:, None], len(canonical.names), axis=1
+        )
         columns, labels = map(list, zip(*shared, strict=True))
-        scores[:, columns] = (atlas.log_densities(table, widths) + atlas.log_odds)[:, labels]
+        scores[:, columns] = found[np.ix_(recorded, labels)]
         tables.append(scores)
     return tables
 

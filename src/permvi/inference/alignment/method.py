@@ -3,7 +3,9 @@ r"""Method "linear" for models whose frame of reference is unknown.
 A Gibbs sampler alternates between matchings given the frame, which the linear engine samples, and
 the frame given a matching, which is proposed from the Gaussian at its mode and accepted by
 Metropolis and Hastings' rule. Marginals are averages of those given each frame. Chains begin at the
-best frames that `search` finds, in proportion to their evidence.
+best frames that `search` finds, in proportion to their evidence. Deformations of the atlas are
+integrated out of matchings given the frame; the frame given a matching is that of cells displaced
+independently of each other.
 """
 
 import dataclasses
@@ -81,7 +83,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
 
 def _run(prepared: Prepared, context: Context) -> Posterior:
     options = AlignmentOptions(**context.options)
-    extra, extra_alone = _constraints(prepared)
+    extra, extra_alone = prepared.model.log_constraints()
     found = find_frames(prepared.model.frames, extra, extra_alone)
     frames: FrameModel = prepared.model.frames.widened(found.frames, extra)
     weights = np.exp(found.log_evidence - np.logaddexp.reduce(found.log_evidence))
@@ -120,24 +122,6 @@ class _Moves:
     accepted: int = 0
 
 
-def _constraints(prepared: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """Return log weights that prior scores, masks and known pairs add, (n, m) and (n,)."""
-    model = prepared.model
-    extra = np.zeros(model.shape)
-    if model.prior_scores is not None:
-        extra = extra + model.prior_scores
-    alone = np.zeros(len(extra))
-    if model.mask is not None:
-        extra = np.where(model.mask, extra, -np.inf)
-    if model.known is not None:
-        rows = np.flatnonzero(model.known >= 0)
-        cols = model.known[rows]
-        given = extra[rows, cols]
-        extra[rows], extra[:, cols], alone[rows] = -np.inf, -np.inf, -np.inf
-        extra[rows, cols] = given
-    return extra, alone
-
-
 class _Sampler:
     """One chain: a frame, and the matchings that it leads to."""
 
@@ -152,6 +136,7 @@ class _Sampler:
     ) -> None:
         self._prepared, self._model = prepared, frames
         self._home, self._frame = start, start
+        self._extra, _ = prepared.model.log_constraints()
         self._rng, self._moves = rng, moves
         per_visit = -(-options.num_draws // (options.num_chains * options.num_rounds))
         steps = options.num_steps * prepared.model.shape[0]
@@ -163,8 +148,7 @@ class _Sampler:
     def visit(self) -> _Visit:
         """Sample matchings given the frame, then move the frame given one of them."""
         frame = self._frame
-        pairs, alone = (table[0] for table in self._model.tables(self._model.apply(frame)))
-        linear = self._prepared.linear_with(pairs - alone[:, None])
+        linear = self._prepared.linear_with(self._model.relative(frame, self._extra))
         given = prepare(LinearMatching(**linear.arguments()), lists=False)
         result = solve_linear(given.candidates, self._options, int(self._rng.integers(2**31)))
         draws = given.restore(result.draws)

@@ -23,12 +23,11 @@ from permvi.models.atlas.animals import (
     default_features,
     num_coordinates,
 )
+from permvi.models.atlas.deformation import Deformation, learn
 
 _FORMAT = "permvi atlas 1"
 # Half a background cell in all animals: one is never impossible.
 _HALF = 0.5
-# Rounds in which the widths of the training animals and the moments are estimated in turn.
-_ROUNDS_OF_WIDTHS = 2
 # Animals drawn from an atlas that was not learnt.
 _NUM_DRAWN = 40
 _ARRAYS = ("means", "scales", "df", "p_present", "center", "spread", "held_out")
@@ -61,6 +60,8 @@ class Atlas:
             matching, by an atlas of others; empty if the atlas was not learnt. New animals are
             compared with them.
         settings: What cross-validation chose, by name.
+        deformation: How neighbouring cells are displaced together, as part of ``scales``; None if
+            they are displaced independently.
     """
 
     labels: tuple[str, ...]
@@ -77,6 +78,7 @@ class Atlas:
     width_weight: float
     held_out: np.ndarray
     settings: dict[str, float] = dataclasses.field(default_factory=dict)
+    deformation: Deformation | None = None
 
     @classmethod
     def fit(
@@ -89,8 +91,9 @@ class Atlas:
     ) -> Atlas:
         """Learn an atlas from labelled animals.
 
-        Covariances are shrunk towards their average, tails are heavy, and some cells count as
-        mislabelled; how much of each is chosen by cross-validation over animals.
+        Covariances are shrunk towards their average, tails are heavy, some cells count as
+        mislabelled, and neighbours may be displaced together; how much of each is chosen by
+        cross-validation over animals.
 
         Args:
             animals: A list of `Animal` objects (see `read_animals`) or of DataFrames with a row for
@@ -122,8 +125,13 @@ class Atlas:
         if len(flat):
             raise ValueError(f"features must vary, got a constant {chosen[flat[0]]!r:.60}.")
         num = _num_positions(num_positions, chosen)
-        shape, moments = _learnt(cells, num)
+        even, moments, shape = widths.learn(cells, num)
+        of_all, law = shape, None
+        if (shared := learn(even, moments, shape, num)) is not None:
+            law, moments, shape = shared
         scales, df = estimate.predictive(moments, shape)
+        if law is not None:
+            scales[:, :num, :num] += law.covariance
         unnamed = [np.isfinite(one.cells[_unnamed(one)]).all(axis=1).sum() for one in found]
         # As many cells have labels that no animal has shown as are seen once (Good 1953).
         once = np.count_nonzero(seen.sum(axis=0) == 1)
@@ -142,8 +150,9 @@ class Atlas:
             width_weight=widths.WEIGHT,
             held_out=np.zeros(0),
             settings=shape._asdict(),
+            deformation=law,
         )
-        return dataclasses.replace(atlas, held_out=_held_out(atlas, cells, shape))
+        return dataclasses.replace(atlas, held_out=_held_out(atlas, cells, of_all))
 
     @classmethod
     def from_moments(
@@ -288,6 +297,8 @@ class Atlas:
         content = io.BytesIO()
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         numbers = [self.num_positions, self.mistakes, self.background, self.width_weight]
+        if self.deformation is not None:
+            arrays |= self.deformation._asdict()
         np.savez_compressed(
             content,
             format=_FORMAT,
@@ -316,6 +327,9 @@ class Atlas:
                 raise ValueError
             num_positions, mistakes, background, width_weight = stored["numbers"].tolist()
             names = map(str, stored["setting_names"])
+            shared = None
+            if "covariance" in stored:
+                shared = Deformation(stored["covariance"], float(stored["length"]))
             return cls(
                 labels=tuple(map(str, stored["labels"])),
                 features=tuple(map(str, stored["features"])),
@@ -324,6 +338,7 @@ class Atlas:
                 background=background,
                 width_weight=width_weight,
                 settings=dict(zip(names, stored["settings"].tolist(), strict=True)),
+                deformation=shared,
                 **{name: stored[name] for name in _ARRAYS},
             )
         except (BadZipFile, EOFError, KeyError, ValueError, AttributeError):
@@ -349,25 +364,6 @@ def _names(animals: Sequence[Animal], labels: Sequence[str] | None) -> tuple[str
 
 def _unnamed(animal: Animal) -> list[int]:
     return [i for i, name in enumerate(animal.names) if name is None]
-
-
-def _learnt(cells: np.ndarray, num_positions: int) -> tuple[estimate.Shape, estimate.Moments]:
-    """Return the shape and the moments of cells (num, m, d), of animals with their own widths."""
-    shape = estimate.choose_shape(cells)
-    moments = estimate.expectation_maximisation(cells, shape)
-    for _ in range(_ROUNDS_OF_WIDTHS):
-        found = np.stack(
-            [widths.known_widths(animal, moments, shape, num_positions) for animal in cells]
-        )
-        # Residuals from means of their own are small. Widths only say how animals differ.
-        found /= np.exp(np.log(found).mean(axis=0))
-        even = moments.means + (cells - moments.means) / found[:, None]
-        shape = estimate.choose_shape(even)
-        # What lies anywhere does so in the animals as they are.
-        whole = moments.center, moments.spread
-        moments = estimate.expectation_maximisation(even, shape)
-        moments = moments._replace(center=whole[0], spread=whole[1])
-    return shape, moments
 
 
 def _held_out(atlas: Atlas, cells: np.ndarray, shape: estimate.Shape) -> np.ndarray:

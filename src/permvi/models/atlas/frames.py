@@ -21,6 +21,7 @@ import numpy as np
 from scipy.linalg import expm
 
 from permvi._checks import one_of
+from permvi.models.atlas.deformation import log_densities
 from permvi.models.atlas.estimate import inverse_roots, log_t, square_distances
 from permvi.models.atlas.widths import infer_widths
 
@@ -112,7 +113,7 @@ class FrameModel:
         self.basis = _basis(q, kind)
 
     def _set_widths(self, widths: np.ndarray) -> None:
-        unit = self.unit / widths
+        self.widths, unit = widths, self.unit / widths
         self.roots = inverse_roots(self.atlas.scales / unit[:, None] / unit)
         self.precisions = np.swapaxes(self.roots, -1, -2) @ self.roots
 
@@ -175,6 +176,16 @@ class FrameModel:
         right, wrong = self._laws(y, width)
         pairs = np.logaddexp(self.log_right + right, (self.log_wrong + wrong)[..., None])
         return pairs + self.log_odds, self.log_rate + wrong
+
+    def relative(self, frame: Frames, extra: np.ndarray) -> np.ndarray:
+        """Return log weights of pairs (n, m) in one frame, relative to those of unmatched cells.
+
+        Deformations are integrated out; ``extra`` (n, m) are log weights that are added to those of
+        pairs.
+        """
+        cells = self.in_atlas(frame)[0]
+        pairs = log_densities(self.atlas, cells, self.widths, extra) + self.log_odds
+        return pairs - (self.log_rate + self.atlas.log_background(cells))[:, None]
 
     def _laws(self, y: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
         right = log_t(y[..., None, :] - self.means, self.roots / width, self.df)

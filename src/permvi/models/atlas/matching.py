@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,8 @@ from permvi._checks import real_array
 from permvi._jax import ArrayLike, jax, jnp, pytree
 from permvi.models import _arguments, _predictive
 from permvi.models.atlas.animals import Animal
-from permvi.models.atlas.atlas import Atlas
+from permvi.models.atlas.atlas import Atlas, mean_best_density
+from permvi.models.atlas.deformation import log_densities
 from permvi.models.atlas.frames import Align, FrameModel, start_rotations
 from permvi.models.atlas.relations import Relations
 from permvi.models.atlas.widths import infer_widths
@@ -23,6 +25,8 @@ from permvi.models.linear import sum_of_matched, sum_of_pairs
 _DOUBTFUL = 0.01
 # Fewer training animals than this say too little about what is usual.
 _FEWEST_ANIMALS = 3
+# So many frames of reference tell how well an animal fits, at the most twice as many.
+_FEW_PLACES = 8
 _RELATED = ("pair_table", "relation_pairs", "relation_tables")
 
 
@@ -39,7 +43,8 @@ class AtlasMatching(_arguments.Constrained):
     :math:`\log f_j(x_i) + \log p_j - \log (1 - p_j)`, that of an unmatched cell is
     :math:`\log \lambda + \log g(x_i)`, and that of a label without a cell is zero. Animals differ
     in how widely their cells scatter: two factors of all scale matrices, one of coordinates and one
-    of other features, are estimated from the cells first.
+    of other features, are estimated from the cells first. Where the atlas has a `Deformation`, the
+    density of a cell is that given where the other cells lie.
 
     Args:
         cells: (n, d) features, an `Animal`, or a DataFrame, whose index names the cells and whose
@@ -51,7 +56,8 @@ class AtlasMatching(_arguments.Constrained):
             ``posterior.latents["frame"]``, (d, d + 1) matrices from raw features and 1 to those of
             the atlas; method "linear" does this.
         relations: Relations between labels, see `Relations`; not with ``align``. The model is then
-            no longer linear: method "linear" weighs draws of its linear part.
+            no longer linear: method "linear" weighs draws of its linear part. A deformation is not
+            used then.
         background: The expected number of cells that are in no atlas, by default the atlas' own; 0
             if each cell has a label, except a surplus.
         mask: Allowed pairs; see `LinearMatching` for this and all arguments that follow.
@@ -100,10 +106,7 @@ class AtlasMatching(_arguments.Constrained):
             raise ValueError(f"relations must be None with align, got align={align!r}.")
         alone: Any = None if rate == 0 else np.log(rate) + atlas.log_background(table)
         self.widths = None
-        if align is None:
-            self.widths = infer_widths(atlas, table, _constraint(mask, (n, m)))
-            self.scores = atlas.log_densities(table, self.widths) + atlas.log_odds
-        else:
+        if align is not None:
             if background is not None:
                 raise ValueError(f"background must be None with align, got {background!r}.")
             self.frames = FrameModel(atlas, table, align)
@@ -113,7 +116,12 @@ class AtlasMatching(_arguments.Constrained):
         own = (given[0], atlas.labels)
         self._constrain((n, m), (None, None), mask, known, own, alone, np.zeros(m), prior_scores)
         if align is None:
-            self.scores = _arguments.scores("scores", self.scores, self.mask)
+            extra, _ = self.log_constraints()
+            self.widths = infer_widths(atlas, table, extra)
+            # Relations say how neighbours are displaced, too.
+            law = atlas if relations is None else dataclasses.replace(atlas, deformation=None)
+            found = log_densities(law, table, self.widths, extra)
+            self.scores = _arguments.scores("scores", found + atlas.log_odds, self.mask)
         if relations is not None and len(relations.pairs):
             self.pair_table, self.scores = self.scores, None
             self.relation_pairs = relations.pairs
@@ -152,7 +160,8 @@ class AtlasMatching(_arguments.Constrained):
         laws = atlas.means, atlas.scales, atlas.df, atlas.p_present, atlas.center, atlas.spread
         given = (getattr(self, name) for name in _arguments.ARRAYS)
         related = () if self.relation_tables is None else (self.relation_tables,)
-        for array in (self.cells, *laws, np.array(atlas.background), *related, *given):
+        shared = () if atlas.deformation is None else map(np.asarray, atlas.deformation)
+        for array in (self.cells, *laws, np.array(atlas.background), *shared, *related, *given):
             digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -203,6 +212,22 @@ class AtlasMatching(_arguments.Constrained):
         _, log_det = np.linalg.slogdet(precision[best])
         return float(values[best] + half - 0.5 * log_det)
 
+    def log_constraints(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return log weights that prior scores, masks and known pairs add, (n, m) and (n,)."""
+        extra = np.zeros(self.shape)
+        if self.prior_scores is not None:
+            extra = extra + self.prior_scores
+        alone = np.zeros(len(extra))
+        if self.mask is not None:
+            extra = np.where(self.mask, extra, -np.inf)
+        if self.known is not None:
+            rows = np.flatnonzero(self.known >= 0)
+            cols = self.known[rows]
+            given = extra[rows, cols]
+            extra[rows], extra[:, cols], alone[rows] = -np.inf, -np.inf, -np.inf
+            extra[rows, cols] = given
+        return extra, alone
+
     def _need_frames(self) -> FrameModel:
         if self.frames is None:
             raise ValueError("align must be given to infer a frame, got None.")
@@ -229,9 +254,7 @@ class AtlasMatching(_arguments.Constrained):
         places = self._places(latents, len(draws))
         usual = self.atlas.held_out
         if len(usual) >= _FEWEST_ANIMALS:
-            widths = self._widths(latents)
-            found = [self._mean_density(*pair, widths) for pair in zip(places, draws, strict=True)]
-            p, words = _compared(float(np.mean(found)), usual)
+            p, words = _compared(self._mean_density(places, draws, latents), usual)
             test = _predictive.Finding("density of the cells", p, words)
             return _predictive.Findings([test], [])
         return _predictive.residual_tests(
@@ -250,8 +273,7 @@ class AtlasMatching(_arguments.Constrained):
         unknown = self.frames is not None and "frame" not in latents
         if len(usual) < _FEWEST_ANIMALS or unknown:
             return None
-        place = self._places(latents, None)[0]
-        value = self._mean_density(place, mode, self._widths(latents))
+        value = self._mean_density(self._places(latents, None), mode[None], latents)
         p, words = _compared(value, usual, learnt=len(self.atlas.held_out) > 0)
         advice = "no frame was found that fits" if self.align else "align= infers the frame"
         return f"the animal does not fit the atlas: {words}; {advice}" if p < _DOUBTFUL else None
@@ -272,21 +294,22 @@ class AtlasMatching(_arguments.Constrained):
             return self.widths
         return infer_widths(self.atlas, self.in_atlas(latents["frame"].mean))
 
-    def _mean_density(self, cells: np.ndarray, perm: np.ndarray, widths: np.ndarray) -> float:
-        """Return the mean log density of cells (n, d) with all features, as matched (n,)."""
-        whole = np.isfinite(cells).all(axis=1)
+    def _mean_density(self, places: Sequence[np.ndarray], perms: np.ndarray, latents: Any) -> float:
+        """Return the mean log density of cells with all features at places, as matched (num, n)."""
+        whole = np.isfinite(self.cells).all(axis=1)
         if not whole.any():
             return float("nan")
-        pairs = self.atlas.log_densities(cells[whole], widths)
-        alone, kept = self.atlas.log_background(cells[whole]), perm[whole]
-        chosen = np.take_along_axis(pairs, np.maximum(kept, 0)[:, None], axis=1)[:, 0]
-        return float(np.where(kept < 0, alone, chosen).mean())
-
-
-def _constraint(mask: Any, table: tuple[int, int]) -> np.ndarray | float:
-    """Return log weights of what a mask allows, 0 or -inf; a mask of another shape is refused."""
-    allowed = _arguments.allowed_pairs(mask, table, (None, None))
-    return 0.0 if allowed is None else np.where(allowed, 0.0, -np.inf)
+        if self.atlas.deformation is not None:
+            # Animals that were held out were matched as if cells were displaced independently.
+            few = places[:: max(len(places) // _FEW_PLACES, 1)] if self.frames else places[:1]
+            return float(np.mean([mean_best_density(self.atlas, cells[whole]) for cells in few]))
+        widths, found = self._widths(latents), []
+        for cells, perm in zip(places, perms, strict=True):
+            pairs, kept = self.atlas.log_densities(cells[whole], widths), perm[whole]
+            alone = self.atlas.log_background(cells[whole])
+            chosen = np.take_along_axis(pairs, np.maximum(kept, 0)[:, None], axis=1)[:, 0]
+            found.append(np.where(kept < 0, alone, chosen).mean())
+        return float(np.mean(found))
 
 
 def _compared(value: float, usual: np.ndarray, *, learnt: bool = True) -> tuple[float, str]:

@@ -19,6 +19,8 @@ import numpy as np
 from permvi.models.atlas.estimate import (
     Moments,
     Shape,
+    choose_shape,
+    expectation_maximisation,
     inverse_roots,
     log_background,
     log_t,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 # The weight of the prior at one, as a number of residuals.
 WEIGHT = 30.0
+# Rounds in which the widths of labelled animals and the moments are estimated in turn.
+_ROUNDS = 2
 _STEPS = 6
 _CONVERGED = 1e-3
 _SCALING_STEPS = 12
@@ -114,6 +118,20 @@ def _updated(
     return found
 
 
+def learn(cells: np.ndarray, num_positions: int) -> tuple[np.ndarray, Moments, Shape]:
+    """Return cells (num, m, d) of animals as if all scattered alike, their moments and shape."""
+    even, shape = cells, choose_shape(cells)
+    moments = expectation_maximisation(cells, shape)
+    whole = moments.center, moments.spread
+    for _ in range(_ROUNDS):
+        found = np.stack([known_widths(animal, moments, shape, num_positions) for animal in cells])
+        even = moments.means + (cells - moments.means) / found[:, None]
+        shape = choose_shape(even)
+        # What lies anywhere does so in the animals as they are.
+        moments = expectation_maximisation(even, shape)._replace(center=whole[0], spread=whole[1])
+    return even, moments, shape
+
+
 def known_widths(
     cells: np.ndarray, moments: Moments, shape: Shape, num_positions: int, weight: float = WEIGHT
 ) -> np.ndarray:
@@ -125,7 +143,7 @@ def known_widths(
     widths = np.ones(cells.shape[1])
     for _ in range(_STEPS):
         roots = inverse_roots(scales * widths[:, None] * widths)
-        weights, trusted = _weights(residuals, roots, df, wrong, shape.mistakes)
+        weights, trusted = t_weights(residuals, roots, df, wrong, shape.mistakes)
         mass = float((trusted * seen).sum())
         before, widths = (
             widths,
@@ -136,7 +154,7 @@ def known_widths(
     return widths
 
 
-def _weights(
+def t_weights(
     residuals: np.ndarray, roots: np.ndarray, df: np.ndarray, wrong: np.ndarray, mistakes: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the weights of residuals in a t law, and the probability that they belong to it."""
@@ -167,7 +185,7 @@ def infer_widths(atlas: Atlas, cells: np.ndarray, extra: np.ndarray | float = 0.
         roots = inverse_roots(atlas.scales * widths[:, None] * widths)
         pairs = atlas.log_densities(table, widths) + atlas.log_odds + prior
         matched = believed(pairs, alone)
-        weights, trusted = _weights(residuals, roots, atlas.df, wrong[:, None], atlas.mistakes)
+        weights, trusted = t_weights(residuals, roots, atlas.df, wrong[:, None], atlas.mistakes)
         mass = float((matched * trusted).sum())
         before, widths = widths, _updated(
             widths, residuals, matched * weights, mass, atlas.scales, atlas.num_positions,
