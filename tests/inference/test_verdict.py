@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -52,6 +53,22 @@ def test_the_bias_that_decides_is_the_true_one(broad, method):
         assert found.diagnostics.verdict == "check"
     else:
         assert found.diagnostics.verdict == "trust"
+
+
+@pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+def test_a_search_that_finds_everything_decides():
+    """Two matchings that differ in two rows, 2 to 1, and all others less than e^-16 of them."""
+    modes = np.tile(np.arange(10)[::-1], (2, 1))
+    modes[1, :2] = modes[0, 1::-1]
+
+    def log_density(X):
+        first, second = (X[np.arange(10), mode].sum() for mode in modes)
+        return jnp.logaddexp(8 * first, 8 * second - np.log(2))
+
+    found = pv.fit(log_density, "map", n=10)
+    error = [1 / 3, 1 / 3, *[0.0] * 8]
+    np.testing.assert_allclose(found.diagnostics.bias_by_row, error, atol=1e-4)
+    assert found.diagnostics.verdict == "check"
 
 
 def test_answers_that_were_sampled_count_up_to_their_error():
