@@ -13,20 +13,19 @@ from permvi._cluster import distributed
 from permvi._jax import is_loaded
 from permvi._threads import single_threaded_blas
 from permvi.inference import auto, registry
+from permvi.inference.complete import complete
 from permvi.inference.interruptible import listening
 from permvi.inference.method import Context, Method, Progress, silent
 from permvi.inference.verdict.precision import judged_rounding
-from permvi.models import CallableModel, LinearMatching, Model, fingerprint
+from permvi.models import CallableModel, LinearMatching, Model
 from permvi.models.callables import Input
 from permvi.models.labels import is_frame
-from permvi.posterior import Diagnostics, Latent, Posterior, diagnose
-from permvi.posterior.marginals import is_large, with_known
+from permvi.posterior import Posterior, diagnose
+from permvi.posterior.marginals import is_large
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import Prepared, prepare
 from permvi.problem.unmatched import LogWeights, tables_by_site
 
-# Draws of permutations for the moments of latents that a model has integrated out.
-_NUM_DRAWS = 4000
 # Models that go to a worker together.
 _PACK = 16
 # The share of a process's memory maps beyond which compiled programmes are dropped; one fit takes
@@ -59,7 +58,8 @@ def fit(
             returns its log density, which needs ``n``, or a DataFrame of scores, whose index and
             columns name items and labels.
         method: A name from `permvi.methods`, or "auto": exact where that is affordable, else the
-            best general method.
+            best method for this kind of model. Without options, "auto" also finds out whether a
+            function is linear or quadratic on matchings.
         seed: The same seed gives the same posterior.
         n: For functions: number of items, or (n, m) with the number of labels.
         input: For functions: their argument, "matrix" (default) or "perm".
@@ -78,10 +78,10 @@ def fit(
     _checks.one_of("method", method, registry.NAMES)
     began = time.perf_counter()
     prepared = prepare(as_model(model, n=n, input=input, jax=jax))
-    chosen, context = _choose(prepared, method, _checks.seed(seed), options, progress)
-    prepared = suited(prepared, chosen)
-    found = _run(chosen, prepared, context)
-    posterior = _complete(found, prepared, context, method, time.perf_counter() - began)
+    posterior = _fit_form(prepared, method, seed, options, progress)
+    if posterior is None:
+        posterior = _fit_one(prepared, method, seed, options, progress)
+    posterior = dataclasses.replace(posterior, seconds=time.perf_counter() - began)
     _warn([posterior])
     return posterior
 
@@ -115,6 +115,11 @@ def fit_many(
         _warn(in_order)
         return in_order
     batch = [prepare(as_model(model)) for model in models]
+    posteriors: dict[int, Posterior] = {}
+    for k, prepared in enumerate(batch):
+        by_form = _fit_form(prepared, method, seed, options, progress)
+        if by_form is not None:
+            posteriors[k] = by_form
     chosen = [
         _choose(prepared, method, _checks.seed(seed), options, progress) for prepared in batch
     ]
@@ -129,8 +134,8 @@ def fit_many(
     for k, (engine, context) in enumerate(chosen):
         # The user's options are the same for all models; what "auto" adds to them may differ.
         added = {name: value for name, value in context.options.items() if name not in options}
-        groups.setdefault((id(engine), repr(added)), []).append(k)
-    posteriors: dict[int, Posterior] = {}
+        if k not in posteriors:
+            groups.setdefault((id(engine), repr(added)), []).append(k)
     for indices in groups.values():
         engine, context = chosen[indices[0]]
         began = time.perf_counter()
@@ -138,12 +143,12 @@ def fit_many(
         share = (time.perf_counter() - began) / len(indices)
         for place, k in enumerate(indices):
             if together is not None:
-                posteriors[k] = _complete(together[place], batch[k], context, method, share)
+                posteriors[k] = complete(together[place], batch[k], context, method, share)
                 continue
             began = time.perf_counter()
             found = _run(engine, batch[k], context._replace(progress=silent))
             seconds = time.perf_counter() - began
-            posteriors[k] = _complete(found, batch[k], context, method, seconds)
+            posteriors[k] = complete(found, batch[k], context, method, seconds)
             context.progress(context.method, place + 1, len(indices))
     in_order = [posteriors[k] for k in range(len(batch))]
     _warn(in_order)
@@ -180,6 +185,40 @@ def _fit_pack(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         return fit_many(models, method, seed, **options)
+
+
+def _fit_one(
+    prepared: Prepared,
+    method: str,
+    seed: int,
+    options: Mapping[str, Any],
+    progress: Progress | None,
+) -> Posterior:
+    """Fit one model."""
+    began = time.perf_counter()
+    chosen, context = _choose(prepared, method, _checks.seed(seed), options, progress)
+    prepared = suited(prepared, chosen)
+    found = _run(chosen, prepared, context)
+    return complete(found, prepared, context, method, time.perf_counter() - began)
+
+
+def _fit_form(
+    prepared: Prepared,
+    method: str,
+    seed: int,
+    options: Mapping[str, Any],
+    progress: Progress | None,
+) -> Posterior | None:
+    """Fit a function that is linear or quadratic as such; None if it is not, or not for "auto"."""
+    if method != registry.AUTO or options or not isinstance(prepared.model, CallableModel):
+        return None
+    # Only now: it loads JAX, which linear models do without.
+    from permvi.inference.recognise import recognise
+
+    found = recognise(prepared)
+    if found is None:
+        return None
+    return found.confirmed(_fit_one(prepare(found.model), method, seed, options, progress))
 
 
 def _choose(
@@ -304,73 +343,6 @@ def as_model(model: Any, **of_function: Any) -> Any:
         raise ValueError("n must be given with a function, e.g. fit(f, n=6), got None.")
     kind: Input = of_function["input"] or "matrix"
     return CallableModel(model, of_function["n"], kind, jax=of_function["jax"])
-
-
-def _shifted(found: Diagnostics, shift: float) -> Diagnostics:
-    """Add a constant of the log density to all that is measured on its scale."""
-    if shift == 0:
-        return found
-    extras = {
-        name: value + shift if name.startswith(("log_evidence", "log_density", "elbo")) else value
-        for name, value in found.extras.items()
-    }
-    # Not in float32, which may hold the differences but not the constant.
-    trace = None if found.elbo_trace is None else found.elbo_trace.astype(np.float64) + shift
-    return dataclasses.replace(found, extras=extras, elbo_trace=trace)
-
-
-def _complete(
-    posterior: Posterior, prepared: Prepared, context: Context, requested: str, seconds: float
-) -> Posterior:
-    """Add everything to a posterior that does not depend on the method."""
-    shift = prepared.offset + (getattr(prepared.model, "log_constant", None) or 0.0)
-    evidence = None if posterior.log_evidence is None else posterior.log_evidence + shift
-    diagnostics = _shifted(posterior.diagnostics, shift)
-    if prepared.note is not None:
-        reasons = (*diagnostics.reasons, prepared.note)
-        diagnostics = dataclasses.replace(diagnostics, reasons=reasons)
-    diagnostics = _doubted(diagnostics, prepared.model, posterior)
-    return dataclasses.replace(
-        posterior,
-        marginals=with_known(posterior.marginals, getattr(prepared.model, "known", None)),
-        log_evidence=evidence,
-        diagnostics=diagnostics,
-        latents={**posterior.latents, **_integrated(posterior, prepared, context.seed)},
-        labels=prepared.labels,
-        method=context.method,
-        settings={"requested": requested, **_plain(context.options)},
-        seed=context.seed,
-        fingerprint=fingerprint(prepared.model),
-        seconds=seconds,
-    )
-
-
-def _doubted(found: Diagnostics, model: Any, posterior: Posterior) -> Diagnostics:
-    """Return "check" instead of "trust" if the model itself says why not to trust the matching."""
-    hook = getattr(model, "doubt", None)
-    reason = None if hook is None else hook(posterior.mode, posterior.latents)
-    if reason is None:
-        return found
-    verdict = "check" if found.verdict == "trust" else found.verdict
-    return dataclasses.replace(found, verdict=verdict, reasons=(reason, *found.reasons))
-
-
-def _integrated(posterior: Posterior, prepared: Prepared, seed: int) -> dict[str, Latent]:
-    """Return the latents that the model has integrated out, from draws of the posterior."""
-    moments = getattr(prepared.model, "integrated_latents", None)
-    # Some methods know them already.
-    if moments is None or posterior.latents:
-        return {}
-    draws = posterior.sample(_NUM_DRAWS, seed)
-    return {name: Latent(np.array(m), np.array(sd)) for name, (m, sd) in moments(draws).items()}
-
-
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as a posterior stores them: JSON values as they are, the rest as text."""
-    plain = (str, int, float, bool, type(None), list, tuple, dict, np.ndarray, np.generic)
-    return {
-        name: value if isinstance(value, plain) else repr(value) for name, value in options.items()
-    }
 
 
 def _warn(posteriors: Sequence[Posterior]) -> None:
