@@ -13,7 +13,7 @@ from permvi._cluster import distributed
 from permvi._jax import is_loaded
 from permvi._threads import single_threaded_blas
 from permvi.inference import auto, registry
-from permvi.inference.complete import complete
+from permvi.inference._complete import complete
 from permvi.inference.interruptible import listening
 from permvi.inference.method import Context, Method, Progress, silent
 from permvi.inference.verdict.precision import judged_rounding
@@ -213,7 +213,7 @@ def _fit_form(
     if method != registry.AUTO or options or not isinstance(prepared.model, CallableModel):
         return None
     # Only now: it loads JAX, which linear models do without.
-    from permvi.inference.recognise import recognise
+    from permvi.inference._recognise import recognise
 
     found = recognise(prepared)
     if found is None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import permvi as pv
-from permvi.inference import recognise as module
-from permvi.inference.recognise import recognise
+from permvi.inference import _recognise as module
+from permvi.inference._recognise import recognise
 from permvi.problem.prepare import prepare
 
 N = 12

@@ -28,7 +28,7 @@ def choose(prepared: Prepared) -> Choice:
     one scalar latent; "quadratic" for quadratic forms; "gibbs" for up to 64 items and other
     latents, "rounding" for more; "sequential" up to 64 items; "rounding"; or "mcmc" if the density
     is not known between permutations or items may stay unmatched. Raise ``ValueError`` if no method
-    supports the model. `permvi.inference.recognise` has looked at functions before.
+    supports the model. `permvi.inference._recognise` has looked at functions before.
     """
     if prepared.listed is not None:
         return Choice("linear", {})
