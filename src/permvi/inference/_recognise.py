@@ -18,8 +18,9 @@ from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from permvi._jax import jax, jnp
+from permvi._jax import jnp
 from permvi._threads import single_threaded_blas
+from permvi.inference._edges import at_most, derivatives, no_edges
 from permvi.inference.exact import method as exact
 from permvi.inference.map import Quadratic
 from permvi.inference.verdict.coverage import examine
@@ -39,14 +40,10 @@ _TOLERANCE, _NEARLY = 0.01, 1.0
 _SUMMED = 8.0
 # Sets of four random matchings that tell whether what two swaps change adds up.
 _NUM_TESTS = 64
-# How often rows and columns are split in two at random to look at second derivatives, each of which
-# is seen by an eighth of the splits, and the share of the largest below which they are rounding.
-_NUM_SPLITS, _NOTHING = 64, 1e-4
-# The most calls of a function on the host, and of a JAX function, that a table may take; the most
-# rows whose edges are looked for; and the entries of matrices that are evaluated at once.
-_MAX_CALLS, _MAX_EVALUATIONS, _MAX_ROWS, _AT_ONCE = 20_000, 100_000, 300, 1 << 24
-# Decimals that are kept of edges in units of the largest, and of what is beside edges, in nats.
-_EDGE_DIGITS, _DIGITS = 6, 4
+# The most calls of a function on the host, and of a JAX function, that a table may take.
+_MAX_CALLS, _MAX_EVALUATIONS = 20_000, 100_000
+# Decimals that are kept of what is beside edges, in nats.
+_DIGITS = 4
 # Draws of the answer that are compared.
 _NUM_DRAWS = 500
 
@@ -75,7 +72,7 @@ class Recognised(NamedTuple):
         of climbs from random matchings.
         """
         problem, reduction = self.prepared.problem, self.prepared.reduction
-        draws = posterior.sample(_NUM_DRAWS, posterior.seed or 0)
+        draws = posterior.sample(at_most(_NUM_DRAWS, *self.model.shape), posterior.seed or 0)
         if reduction is not None:
             draws = np.asarray(reduction.reduce(jnp.asarray(draws))[0])
 
@@ -180,9 +177,11 @@ class _Function:
         self, tests: np.ndarray, values: np.ndarray
     ) -> Iterator[tuple[Quadratic, np.ndarray, np.ndarray]]:
         """Yield forms, the likely ones first, and matchings with their values beside the tests."""
-        edges: Quadratic | None = self._no_edges()
+        edges: Quadratic | None = no_edges(*self.shape)
         if self.relaxed:
-            edges, gradient = self._derivatives()
+            edges, gradient = derivatives(self.function, self.shape, self.rng)
+            if self.is_partial and edges is not None and edges.A.any():
+                edges = None
             if edges is not None and np.isfinite(gradient).all():
                 yield dataclasses.replace(edges, C=gradient), tests[:0], values[:0]
         if edges is None or not _adds_up(values - _values(edges, tests)):
@@ -197,8 +196,10 @@ class _Function:
 
     def _tests(self) -> np.ndarray:
         """Return (4 * tests, n) matchings: random ones, with one swap, another one, and both."""
-        n = self.shape[0]
-        perms = self._complete(_NUM_TESTS)
+        n, m = self.shape
+        size = max(n, m)
+        square = np.argsort(self.rng.random((_NUM_TESTS, size)), axis=1)[:, :n]
+        perms = np.where(square < m, square, -1)
         if self.is_partial:
             perms[self.rng.random(perms.shape) < 0.5] = -1
         rows = np.argsort(self.rng.random((_NUM_TESTS, n)), axis=1)
@@ -214,17 +215,10 @@ class _Function:
             [np.where(perm < m, perm, -1) for perm in [*(shifts % size), *(-shifts % size)]], axis=0
         )
 
-    def _complete(self, num: int) -> np.ndarray:
-        """Return (num, n) random matchings with as many pairs as possible."""
-        n, m = self.shape
-        size = max(n, m)
-        square = np.argsort(self.rng.random((num, size)), axis=1)[:, :n]
-        return np.where(square < m, square, -1)
-
     def _at(self, perms: np.ndarray) -> np.ndarray:
         """Return the values (num,) of the function at matchings (num, n)."""
         self.num_evaluations += len(perms)
-        size = max(1, _AT_ONCE // (self.shape[0] * self.shape[1]))
+        size = at_most(len(perms), *self.shape)
         parts = [perms[begin : begin + size] for begin in range(0, len(perms), size)]
         values = np.concatenate([log_densities(self.problem, part) for part in parts])
         if not np.isfinite(values).all():
@@ -247,7 +241,7 @@ class _Function:
             perms = np.full((n * m + 1, n), -1)
             perms[np.arange(n * m), np.repeat(np.arange(n), m)] = np.tile(np.arange(m), n)
             return perms
-        few, many = min(n, m), max(n, m)
+        few, many = sorted((n, m))
         i, j = self._exchanged()
         r, first = np.full_like(i, self._spare()), np.zeros_like(i)
         square = np.argsort(self.rng.random((len(i), many)), axis=1)
@@ -277,93 +271,6 @@ class _Function:
         few, many = sorted(self.shape)
         rows = np.setdiff1d(np.arange(few), self._spare())
         return np.repeat(rows, many - 1), np.tile(np.arange(1, many), len(rows))
-
-    def _derivatives(self) -> tuple[Quadratic | None, np.ndarray]:
-        """Return the edges, zero if there are none, None if they are no graphs', and the gradient.
-
-        Pairs with one row or one column in common are in no matching together, so that only second
-        derivatives for two rows and two columns count.
-        """
-        n, m = self.shape
-        zero = jnp.zeros((n, m))
-        gradient = jax.grad(self.function)
-        at_zero = np.asarray(gradient(zero), np.float64)
-
-        @jax.jit
-        def hessian(directions: jax.Array) -> jax.Array:
-            with jax.default_matmul_precision("highest"):
-                return jax.lax.map(lambda V: jax.jvp(gradient, (zero,), (V,))[1], directions)
-
-        def times(rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-            """Return the Hessian times rows (k, n) by cols (k, m): (k, n, m)."""
-            given = rows[:, :, None] * cols[:, None, :]
-            return np.asarray(hessian(jnp.asarray(given)), np.float64)
-
-        # Vectors on a part of the rows or columns, and on the other one.
-        p, q = self._split(n)
-        u, v = self._split(m)
-        blocks = np.einsum("sij,si,sj->sij", times(q, v), p != 0, u != 0)
-        if not np.isfinite(blocks).all():
-            return None, at_zero
-        largest = np.abs(blocks).max()
-        if largest == 0:
-            return self._no_edges(), at_zero
-        if n != m or self.is_partial or n > _MAX_ROWS:
-            return None, at_zero
-        eye, s = np.eye(n), np.abs(blocks).max(axis=(1, 2)).argmax()
-        A = np.einsum("kij,j->ik", times(eye, np.repeat(v[s : s + 1], n, 0)), u[s])
-        B = np.einsum("lij,i->jl", times(np.repeat(q[s : s + 1], n, 0), eye), p[s])
-        edges = _graphs(A, B, u[s], v[s])
-        if edges is None:
-            return None, at_zero
-        expected = _both_ways(edges, q, v)
-        apart = np.abs(np.einsum("sij,si,sj->sij", expected, p != 0, u != 0) - blocks).max()
-        return (edges if apart <= _NOTHING * largest else None), at_zero
-
-    def _no_edges(self) -> Quadratic:
-        n, m = self.shape
-        return Quadratic(np.zeros((n, n)), np.zeros((m, m)), np.zeros((n, m)))
-
-    def _split(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return random vectors (splits, size), zero on half of all places, and on the others."""
-        halves = np.argsort(self.rng.random((_NUM_SPLITS, size)), axis=1) < size // 2
-        vectors = self.rng.normal(size=(2, _NUM_SPLITS, size))
-        return vectors[0] * halves, vectors[1] * ~halves
-
-
-def _graphs(A: np.ndarray, B: np.ndarray, u: np.ndarray, v: np.ndarray) -> Quadratic | None:
-    r"""Return the edges of a function, given two slices of its second derivatives.
-
-    These are :math:`H_{(ij)(kl)} = a S_{ik} S'_{jl} + b T_{ik} T'_{jl}` for :math:`i \ne k` and
-    :math:`j \ne l`, with S symmetric and T antisymmetric. ``A`` (n, n) is their sum with ``u v'``
-    over j and l, and ``B`` a like sum over i and k. Return None if one slice vanishes.
-    """
-    n = len(A)
-    off = ~np.eye(n, dtype=bool)
-    A, B = A * off, B * off
-    parts = []
-    for sign in (1, -1):
-        part, other = (A + sign * A.T) / 2, (B + sign * B.T) / 2
-        if np.abs(part).max() <= _NOTHING * np.abs(A).max():
-            parts.append((0 * A, 0 * B))
-            continue
-        along = u @ other @ v
-        if along == 0:
-            return None
-        # Half of it, since each edge is met from both ends.
-        parts.append((part, other / (2 * along)))
-    A, B = (parts[0][k] + parts[1][k] for k in range(2))
-    if not (A.any() and B.any()):
-        return None
-    size = np.abs(A).max() * np.abs(B).max()
-    A, B = ((array / np.abs(array).max()).round(_EDGE_DIGITS) for array in (A, B))
-    return Quadratic(size * A, B, np.zeros((n, n)))
-
-
-def _both_ways(edges: Quadratic, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """Return second derivatives of edges times rows (k, n) by cols (k, n): (k, n, n)."""
-    out = np.einsum("ki,kj->kij", rows @ edges.A.T, cols @ edges.B.T)
-    return out + np.einsum("ki,kj->kij", rows @ edges.A, cols @ edges.B)
 
 
 def _values(form: Quadratic, perms: np.ndarray) -> np.ndarray:
