@@ -158,7 +158,7 @@ def test_files_and_lines_stay_few():
     # The first 39,000 lines came in 257 files. Since then: engines for linear and quadratic models,
     # rankings and tracks, checks of models, precautions against faults, linkage, atlases, and forms
     # of functions.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 69_300
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 69_500
 
 
 def test_the_public_names_load_and_no_others():

@@ -6,10 +6,10 @@ of two graphs, for which there are better engines than those for any density. On
     f(X) = <A, X B X'> + <C, X> + constant.
 
 For a JAX function of matrices, A and B are read off second derivatives at zero, and C is the
-gradient there. Otherwise C comes from what swaps change, beside what A and B explain. A form counts
-only if it gives the values of the function at many random matchings, and after the fit at all
-matchings that a search around the answer evaluates. If it does not, the function is fitted like any
-other.
+gradient there. Otherwise they come from what swaps change: C from single ones, A and B from pairs
+of them. A form counts only if it gives the values of the function at many random matchings, and
+after the fit at all matchings that a search around the answer evaluates. If it does not, the
+function is fitted like any other.
 """
 
 import dataclasses
@@ -20,7 +20,16 @@ import numpy as np
 
 from permvi._jax import jnp
 from permvi._threads import single_threaded_blas
-from permvi.inference._edges import at_most, derivatives, no_edges
+from permvi.inference._edges import (
+    at_most,
+    by_swaps,
+    derivatives,
+    no_edges,
+    second_differences,
+    swapped,
+    with_both_swaps,
+    with_pair,
+)
 from permvi.inference.exact import method as exact
 from permvi.inference.map import Quadratic
 from permvi.inference.verdict.coverage import examine
@@ -40,8 +49,10 @@ _TOLERANCE, _NEARLY = 0.01, 1.0
 _SUMMED = 8.0
 # Sets of four random matchings that tell whether what two swaps change adds up.
 _NUM_TESTS = 64
-# The most calls of a function on the host, and of a JAX function, that a table may take.
+# The most calls of a function on the host, and of a JAX function, that a table may take; for edges
+# as well, it is so many times n^2, and there should be so many rows.
 _MAX_CALLS, _MAX_EVALUATIONS = 20_000, 100_000
+_CALLS_FOR_EDGES, _FEWEST_ROWS = 10, 8
 # Decimals that are kept of what is beside edges, in nats.
 _DIGITS = 4
 # Draws of the answer that are compared.
@@ -154,7 +165,7 @@ class _Function:
             if found is not None and _TOLERANCE < found[1] <= _NEARLY and rounds:
                 found = in_float64(self.problem, tests[:1], lambda: self._best(tests))
         except (ValueError, TypeError, NotImplementedError):
-            # It is not finite everywhere, or has no derivatives.
+            # It is of another kind, not finite everywhere, or its derivatives are unknown.
             return None
         return found if found is not None and found[1] <= _TOLERANCE else None
 
@@ -177,15 +188,18 @@ class _Function:
         self, tests: np.ndarray, values: np.ndarray
     ) -> Iterator[tuple[Quadratic, np.ndarray, np.ndarray]]:
         """Yield forms, the likely ones first, and matchings with their values beside the tests."""
-        edges: Quadratic | None = no_edges(*self.shape)
+        edges = no_edges(*self.shape)
         if self.relaxed:
             edges, gradient = derivatives(self.function, self.shape, self.rng)
-            if self.is_partial and edges is not None and edges.A.any():
-                edges = None
-            if edges is not None and np.isfinite(gradient).all():
+            if edges.A.any() and self.is_partial:
+                return
+            if np.isfinite(gradient).all():
                 yield dataclasses.replace(edges, C=gradient), tests[:0], values[:0]
-        if edges is None or not _adds_up(values - _values(edges, tests)):
-            return
+        if not _vanish(second_differences(values - _values(edges, tests))):
+            found = None if edges.A.any() else self._edges()
+            if found is None:
+                return
+            edges = found
         perms = self._swaps()
         if perms is not None:
             seen = self._at(perms)
@@ -193,6 +207,27 @@ class _Function:
             # Ties between graphs must not be broken by rounding.
             C = C.round(_DIGITS) if edges.A.any() else C
             yield dataclasses.replace(edges, C=C), perms, seen
+
+    def _edges(self) -> Quadratic | None:
+        """Return edges from swaps, None if three swaps do more than each two of them together."""
+        n, m = self.shape
+        limit = _MAX_EVALUATIONS if self.problem.traceable else _MAX_CALLS
+        if self.is_partial or n != m or n < _FEWEST_ROWS or _CALLS_FOR_EDGES * n * n > limit:
+            return None
+        perms, rows = (np.argsort(self.rng.random((_NUM_TESTS, n)), axis=1) for _ in range(2))
+        i, k, p, q, *third = rows.T[:6]
+        one = with_both_swaps(perms, i, k, p, q)
+        other = swapped(one, *(np.tile(row, 4) for row in third))
+        together, with_third = (second_differences(self._at(part)) for part in (one, other))
+        if not _vanish(with_third - together):
+            return None
+        # If rows i and k take the columns of p and q, the sign of what is antisymmetric changes.
+        turned = with_both_swaps(swapped(swapped(perms, i, p), k, q), i, k, p, q)
+        exchanged = second_differences(self._at(turned))
+        parts = np.abs([together + exchanged, together - exchanged])
+        # Those that vanish for all tests say nothing.
+        clearest = parts[[not _vanish(part) for part in parts]].min(axis=0, initial=np.inf).argmax()
+        return by_swaps(self._at, rows[clearest, :4], perms[clearest], self.rng)
 
     def _tests(self) -> np.ndarray:
         """Return (4 * tests, n) matchings: random ones, with one swap, another one, and both."""
@@ -203,8 +238,7 @@ class _Function:
         if self.is_partial:
             perms[self.rng.random(perms.shape) < 0.5] = -1
         rows = np.argsort(self.rng.random((_NUM_TESTS, n)), axis=1)
-        first, second = (_swapped(perms, *rows.T[k : k + 2]) for k in (0, 2))
-        return np.concatenate([perms, first, second, _swapped(first, *rows.T[2:4])])
+        return with_both_swaps(perms, *rows.T[:4])
 
     def _landmarks(self) -> np.ndarray:
         """Return matchings (num, n) that a function may treat specially: in order, or reversed."""
@@ -245,8 +279,8 @@ class _Function:
         i, j = self._exchanged()
         r, first = np.full_like(i, self._spare()), np.zeros_like(i)
         square = np.argsort(self.rng.random((len(i), many)), axis=1)
-        square = _with_pair(_with_pair(square, r, first), i, j)
-        perms = np.concatenate([square, _swapped(square, r, i)])[:, :few]
+        square = with_pair(with_pair(square, r, first), i, j)
+        perms = np.concatenate([square, swapped(square, r, i)])[:, :few]
         if n <= m:
             return perms
         rows = np.full((len(perms), n), -1)
@@ -289,19 +323,6 @@ def _precisely(
     return compute() if error <= _TOLERANCE / 2 else in_float64(problem, perms[:1], compute)
 
 
-def _adds_up(values: np.ndarray) -> bool:
-    """Return whether two swaps together change the values of `_Function._tests` as both alone."""
-    none, one, other, both = np.split(values, 4)
-    return bool(np.abs(none - one - other + both).max() <= 4 * _TOLERANCE)
-
-
-def _swapped(perms: np.ndarray, i: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """Return matchings (num, n) whose rows i (num,) and k (num,) have swapped their columns."""
-    swapped, at = perms.copy(), np.arange(len(perms))
-    swapped[at, i], swapped[at, k] = perms[at, k], perms[at, i]
-    return swapped
-
-
-def _with_pair(perms: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """Return permutations (num, n) with the pairs (rows, cols), (num,) each, by a swap."""
-    return _swapped(perms, rows, np.argmax(perms == cols[:, None], axis=1))
+def _vanish(differences: np.ndarray) -> bool:
+    """Return whether differences of at most eight values are zero but for rounding."""
+    return bool(np.abs(differences).max() <= 4 * _TOLERANCE)
