@@ -3,10 +3,10 @@
 ``python -m benchmarks.verdicts --out results/verdicts`` fits points, tables, graphs, functions and
 problems with two modes, at scales from 1e-3 to 1e3, by all methods that take them, and compares
 marginals with those of enumeration or of the subset programme. With ``--large`` it fits problems of
-16 to 20 items and points of unknown noise instead; the truth of graphs then comes from the tempered
-chains of `benchmarks.graphs`, which share no code with permvi. Rows are written after each problem,
-and a later run goes on where this one ended. All problems of a kind have one of few shapes, so that
-most of the time is spent on fits and not on compilers.
+12 to 20 items and points of unknown noise instead; the truth of graphs then comes from the tempered
+chains of `benchmarks.graphs`, which share no code with permvi, and that of mixtures from tables.
+Rows are written after each problem, and a later run goes on where this one ended. All problems of a
+kind have one of few shapes, so that most of the time is spent on fits and not on compilers.
 """
 
 import argparse
@@ -95,6 +95,29 @@ def function(scale: float, n: int, rng: np.random.Generator) -> Any:
     return pv.models.CallableModel(log_density, n)
 
 
+def mixture(scale: float, n: int, rng: np.random.Generator) -> Any:
+    """Return a JAX function with two modes that share few pairs, one up to four times as likely."""
+    scores = 2 * scale * rng.normal(size=(2, n, n))
+    evidences = [_exact(part).log_evidence for part in scores]
+    shift = evidences[0] - evidences[1] + rng.uniform(0, np.log(4))
+    first, second = jnp.asarray(scores)
+    rows = jnp.arange(n)
+
+    def log_density(perm: Any) -> Any:
+        return jnp.logaddexp(first[rows, perm].sum(), second[rows, perm].sum() + shift)
+
+    model = pv.models.CallableModel(log_density, n, input="perm")
+    # Each part is a table, whose marginals are known.
+    weights = np.exp([0.0, shift + evidences[1] - evidences[0]])
+    parts = np.array([_exact(part).marginals for part in scores])
+    model.truth = np.einsum("k,kij->ij", weights / weights.sum(), parts)
+    return model
+
+
+def _exact(scores: np.ndarray) -> pv.Posterior:
+    return pv.fit(pv.models.LinearMatching(scores), "exact")
+
+
 def order(scale: float, n: int, rng: np.random.Generator) -> Any:
     """Return a NumPy function of the permutation: weighted tardiness of jobs in this order."""
     hours, due, weight = rng.exponential(size=(3, n))
@@ -121,6 +144,7 @@ def unknown_noise(scale: float, n: int, rng: np.random.Generator) -> Any:
 
 LARGE_KINDS = {
     points: (20,), table: (20,), cycle: (20,), graph: (20,), copies: (16,), unknown_noise: (8, 14),
+    mixture: (12, 16, 20),
 }  # fmt: skip
 # Swaps of the chains that tell the truth of large graphs.
 _CHAINS = 20_000_000
@@ -128,6 +152,8 @@ _CHAINS = 20_000_000
 
 def truth_of(model: Any) -> np.ndarray:
     """Return the true marginals (n, n)."""
+    if hasattr(model, "truth"):
+        return model.truth
     if not isinstance(model, pv.models.GraphMatching) or model.shape[0] <= 8:
         return pv.fit(model, "exact").marginals
     nodes, half = np.arange(model.shape[0]), model.shape[0] // 2

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import permvi as pv
 from benchmarks import verdicts
 
 
@@ -39,3 +40,9 @@ def test_a_run_is_resumed(tmp_path, capsys):
     after = (tmp_path / "rows.csv").read_text()
     assert after.startswith(before)
     assert "| all | 10 |" in capsys.readouterr().out
+
+
+def test_the_truth_of_a_mixture_is_that_of_enumeration():
+    model = verdicts.mixture(0.5, 6, np.random.default_rng(3))
+    found = pv.fit(model, "exact")
+    np.testing.assert_allclose(found.marginals, verdicts.truth_of(model), atol=1e-5)

@@ -149,6 +149,8 @@ def fit_many(
             found = _run(engine, batch[k], context._replace(progress=silent))
             seconds = time.perf_counter() - began
             posteriors[k] = complete(found, batch[k], context, method, seconds)
+            if method == registry.AUTO and not options:
+                posteriors[k] = _better(batch[k], posteriors[k], progress)
             context.progress(context.method, place + 1, len(indices))
     in_order = [posteriors[k] for k in range(len(batch))]
     _warn(in_order)
@@ -194,12 +196,35 @@ def _fit_one(
     options: Mapping[str, Any],
     progress: Progress | None,
 ) -> Posterior:
-    """Fit one model."""
+    """Fit one model; "auto" tries other methods if an answer cannot be trusted."""
     began = time.perf_counter()
     chosen, context = _choose(prepared, method, _checks.seed(seed), options, progress)
-    prepared = suited(prepared, chosen)
+    model, prepared = prepared, suited(prepared, chosen)
     found = _run(chosen, prepared, context)
-    return complete(found, prepared, context, method, time.perf_counter() - began)
+    posterior = complete(found, prepared, context, method, time.perf_counter() - began)
+    if method == registry.AUTO and not options:
+        return _better(model, posterior, progress)
+    return posterior
+
+
+def _better(prepared: Prepared, posterior: Posterior, progress: Progress | None) -> Posterior:
+    """Return a posterior that "auto" has found, or that of another method if it has more trust."""
+    best, ranks = posterior, ("trust", "check", "do not trust")
+    for name, options in auto.others(prepared, posterior.method):
+        found = best.diagnostics
+        if found.verdict == "trust" or found.reasons[0].startswith("interrupted"):
+            break
+        began = time.perf_counter()
+        chosen = registry.method(name, prepared.model)
+        context = Context(chosen.info.name, posterior.seed or 0, options, progress or silent)
+        other = _run(chosen, prepared, context)
+        other = complete(other, prepared, context, registry.AUTO, time.perf_counter() - began)
+        if ranks.index(other.diagnostics.verdict) < ranks.index(found.verdict):
+            note = f"method {best.method!r} was tried first: {found.verdict}"
+            reasons = (*other.diagnostics.reasons, note)
+            diagnostics = dataclasses.replace(other.diagnostics, reasons=reasons)
+            best = dataclasses.replace(other, diagnostics=diagnostics)
+    return best
 
 
 def _fit_form(

@@ -235,7 +235,7 @@ def test_several_fits_stay_exact_whatever_words_say_so(exact, monkeypatch):
 
     monkeypatch.setattr(diagnostics, "judge", judge)
     # The comparison with a better answer asks, too.
-    monkeypatch.setattr(method, "audited_estimate", lambda prepared, posterior, advice: posterior)
+    monkeypatch.setattr(method, "audited_estimate", lambda prepared, posterior, *_, **__: posterior)
     correction = "auto" if exact else "none"
     found = fit(points(3, 0.5, 0), max_evaluations=60, num_fits=2, correction=correction)
     assert asked == [exact] * 3

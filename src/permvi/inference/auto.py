@@ -1,14 +1,18 @@
 """Method "auto": exact if that is affordable, else the best approximate method for the model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from permvi.inference.exact import method as exact
 from permvi.inference.linear import method as linear
 from permvi.problem.prepare import Prepared
 
-# The cost of a draw of a row-by-row family grows with the cube of the number of rows.
-_MAX_SEQUENTIAL = 64
+# The cost of a draw of a row-by-row family grows with the cube of the number of rows, and of more
+# rows than the second number tempered chains know more, if they are affordable.
+_MAX_SEQUENTIAL, _FEW_ROWS = 64, 24
+# An answer takes so many times as many steps as chains that only judge, since the weights of far
+# modes are known less well than all else, and so many if it cannot be trusted.
+_PRECISE, _LONGER = 3, 12
 # Beyond this size, linear tables are not even looked at for small blocks.
 _MAX_EXACT = 500
 
@@ -26,9 +30,10 @@ def choose(prepared: Prepared) -> Choice:
     The first that applies: "linear" if the model lists its candidate pairs; "exact" if it takes
     seconds; the model's own ``auto_method``; "linear" for scores that are linear, if need be given
     one scalar latent; "quadratic" for quadratic forms; "gibbs" for up to 64 items and other
-    latents, "rounding" for more; "sequential" up to 64 items; "rounding"; or "mcmc" if the density
-    is not known between permutations or items may stay unmatched. Raise ``ValueError`` if no method
-    supports the model. `permvi.inference._recognise` has looked at functions before.
+    latents, "rounding" for more; "sequential" up to 24 items; tempered chains of "mcmc" up to 64
+    items if JAX evaluates the density quickly, else "sequential"; "rounding"; or "mcmc" if the
+    density is not known between permutations or items may stay unmatched. Raise ``ValueError`` if
+    no method supports the model. `permvi.inference._recognise` has looked at functions before.
     """
     if prepared.listed is not None:
         return Choice("linear", {})
@@ -57,6 +62,32 @@ def choose(prepared: Prepared) -> Choice:
         from permvi.inference.gibbs import method as gibbs
 
         return Choice("gibbs" if gibbs.suits(prepared) else "rounding", {})
-    if problem.num_sites * max(problem.shape) <= _MAX_SEQUENTIAL:
+    rows = problem.num_sites * max(problem.shape)
+    if rows <= _MAX_SEQUENTIAL:
+        from permvi.inference.mcmc import tempered
+
+        if rows > _FEW_ROWS and tempered.suits(prepared):
+            return Choice("mcmc", tempered.settings(prepared, _PRECISE))
         return Choice("sequential", {})
     return Choice("rounding" if relaxed and not problem.is_partial else "mcmc", {})
+
+
+def others(prepared: Prepared, chosen: str) -> Iterator[Choice]:
+    """Yield what to try if the answer of the chosen method cannot be trusted.
+
+    That is something for functions of moderate size alone: all else has engines of its own, which
+    know when to go on.
+    """
+    problem = prepared.problem
+    rows = problem.num_sites * max(problem.shape)
+    if chosen not in ("sequential", "mcmc") or rows > _MAX_SEQUENTIAL:
+        return
+    from permvi.inference.mcmc import tempered
+
+    if not tempered.suits(prepared):
+        return
+    if chosen == "sequential":
+        yield Choice("mcmc", tempered.settings(prepared, _PRECISE))
+    yield Choice("mcmc", tempered.settings(prepared, _LONGER))
+    if chosen == "mcmc":
+        yield Choice("sequential", {})

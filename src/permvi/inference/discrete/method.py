@@ -51,7 +51,7 @@ def run(prepared: Prepared, context: Context) -> Posterior:
         for key in split_key(context.rng_key, options.num_fits)
     ]
     extra += sum(result.seen.num_evaluations for result in results)
-    return _best(prepared, results, extra)
+    return _best(prepared, results, extra, limited=options.max_evaluations is not None)
 
 
 def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | None:
@@ -67,7 +67,7 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
         problems, context.rng_key, evaluates, _KINDS[context.method], options, context.step
     )
     return [
-        _audited(prepared, result, _posterior(prepared, result))
+        _audited(prepared, result, _posterior(prepared, result), limited=False)
         for prepared, result in zip(batch, results, strict=True)
     ]
 
@@ -82,15 +82,20 @@ def _options(context: Context) -> DiscreteOptions:
     return options
 
 
-def _best(prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations: int) -> Posterior:
-    """Return the fit of smallest stated error, and how far others differ beyond their errors."""
+def _best(
+    prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations: int, *, limited: bool
+) -> Posterior:
+    """Return the fit of smallest stated error, and how far others differ beyond their errors.
+
+    The verdict evaluates no more densities if they are ``limited``.
+    """
     fits = [_posterior(prepared, result) for result in results]
     errors = [_stated_error(fit) for fit in fits]
     best = int(np.argmin([error.mean() for error in errors]))
     chosen = dataclasses.replace(fits[best], num_evaluations=num_evaluations)
     others = [k for k in range(len(fits)) if k != best]
     if not others:
-        return _audited(prepared, results[best], chosen)
+        return _audited(prepared, results[best], chosen, limited=limited)
     by_row = np.max(
         [
             metrics.total_variation_per_row(
@@ -113,7 +118,7 @@ def _best(prepared: Prepared, results: Sequence[DiscreteResult], num_evaluations
         **{name: getattr(found, name) for name in _SIGNALS},
     )
     compared = dataclasses.replace(chosen, diagnostics=judged)
-    return _audited(prepared, results[best], compared)
+    return _audited(prepared, results[best], compared, limited=limited)
 
 
 def _stated_error(fit: Posterior) -> np.ndarray:
@@ -172,11 +177,13 @@ def _posterior(prepared: Prepared, result: DiscreteResult) -> Posterior:
     return with_marginals(dataclasses.replace(posterior, law=law), finer)
 
 
-def _audited(prepared: Prepared, result: DiscreteResult, posterior: Posterior) -> Posterior:
+def _audited(
+    prepared: Prepared, result: DiscreteResult, posterior: Posterior, *, limited: bool
+) -> Posterior:
     """Let a better answer decide on a posterior that is not exact."""
     if _is_exact(prepared, result):
         return posterior
-    return audited_estimate(prepared, posterior, _ADVICE)
+    return audited_estimate(prepared, posterior, _ADVICE, beside_chains=not limited)
 
 
 def _elbo(result: DiscreteResult) -> float:

@@ -66,7 +66,8 @@ def run_many(batch: Sequence[Prepared], context: Context) -> list[Posterior] | N
 
 def _judged(prepared: Prepared, result: MCMCResult, spent: int, options: MCMCOptions) -> Posterior:
     """Return the posterior with its verdict."""
-    found = audited_estimate(prepared, posterior_of(prepared, result, spent, options), _ADVICE)
+    own = posterior_of(prepared, result, spent, options)
+    found = audited_estimate(prepared, own, _ADVICE, beside_chains=False)
     if result.interrupted:
         found = dataclasses.replace(found, diagnostics=interrupted(found.diagnostics))
     return found
@@ -142,7 +143,7 @@ def posterior_of(
         r_hat=summary.r_hat,
         ess_per_draw=summary.ess_per_draw,
         # Chains from the same start agree even if all of them miss a mode.
-        disagreement_by_row=summary.disagreement_by_row if options.start == "random" else None,
+        disagreement_by_row=None if options.start == "map" else summary.disagreement_by_row,
         sampling_error_by_row=summary.sampling_error_by_row,
         converged=bool(possible.all()) and summary.r_hat <= R_HAT_CHECK,
         extras={f"acceptance_{kind}": np.array(rate) for kind, rate in result.acceptance.items()},

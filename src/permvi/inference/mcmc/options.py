@@ -10,7 +10,7 @@ import numpy as np
 
 from permvi._checks import one_of, whole
 
-Start = Literal["random", "map"]
+Start = Literal["random", "map", "both"]
 
 # Evaluations of a run, including starting points and the fit of proposals.
 BUDGET = 19_900
@@ -37,7 +37,8 @@ class MCMCOptions:
             and one from the fitted family if there is one.
         start: "random" starts every chain at a different random matching, so that chains which miss
             a mode disagree. "map" starts all at the best matching of a linear problem, or at the
-            best one found by some steps uphill.
+            best one found by some steps uphill. "both" starts half of them each way, so that they
+            disagree about a narrow mode, too, which chains do not find by chance.
     """
 
     num_chains: int = 8

@@ -105,7 +105,7 @@ def _run(
     num = options.num_chains * options.num_temperatures
     starts = [_starting_points(*pair, num) for pair in zip(spaces, start_keys, strict=True)]
     perms, spent = np.stack(starts), 0
-    if options.start == "map":
+    if options.start != "random":
         if problems.scores is not None:
             scores = np.asarray(problems.scores).reshape(len(perms), *perms.shape[2:], -1)
             best = np.stack([_best_matching(*pair) for pair in zip(spaces, scores, strict=True)])
@@ -116,7 +116,8 @@ def _run(
             chains, spent = uphill.chains, uphill.num_evaluations
             place = np.argmax(chains.best_log_p, axis=1)
             best = chains.best_perms[np.arange(len(place)), place]
-        perms = np.broadcast_to(best[:, None], perms.shape).copy()
+        random = num // 2 if options.start == "both" else 0
+        perms[:, random:] = best[:, None]
     params = None if proposal is None else proposal.params
     run = kind(problems, params, config, options.inverse_temperatures, perms, run_keys)
     records, interrupted = _in_chunks(run, plan, sum(config.counts), on_progress)

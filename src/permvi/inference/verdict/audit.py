@@ -2,8 +2,9 @@
 
 Methods "exact", "linear" and "quadratic" know their own error, and the distance to their marginals
 decides where they are quick and sure. A closed search (see `coverage`) decides only if they cannot,
-since it may not know of modes that lie far apart. If nobody knows the answer, the other signals
-decide, and weighting can only warn.
+since it may not know of modes that lie far apart. Of other functions that JAX evaluates quickly
+long tempered chains judge. If nobody knows the answer, the other signals decide, and weighting can
+only warn.
 """
 
 import dataclasses
@@ -70,13 +71,15 @@ def audited_draws(
         by_row = _bias(prepared, posterior, coverage)
         beyond = np.maximum(by_row - noise(posterior.marginals, len(draws)), 0.0)
         found = _warned(found, "weighting the draws by their densities", beyond, labels, advice)
+    judged = dataclasses.replace(posterior, diagnostics=found)
+    if known is None:
+        judged = _beside_chains(prepared, judged, advice)
     return dataclasses.replace(
-        posterior,
+        judged,
         mode=prepared.restore(coverage.mode),
         log_evidence=coverage.log_evidence_bound,
         log_evidence_kind="bound",
-        diagnostics=found,
-        num_evaluations=(posterior.num_evaluations or 0) + len(coverage.perms) + spent,
+        num_evaluations=(judged.num_evaluations or 0) + len(coverage.perms) + spent,
     )
 
 
@@ -114,21 +117,27 @@ def audited_joint_draws(
     return dataclasses.replace(posterior, diagnostics=found)
 
 
-def audited_estimate(prepared: Prepared, posterior: Posterior, advice: str) -> Posterior:
-    """Let a better answer decide on a posterior that knows its error, if it costs no evaluations.
+def audited_estimate(
+    prepared: Prepared, posterior: Posterior, advice: str, *, beside_chains: bool = True
+) -> Posterior:
+    """Let a better answer decide on a posterior that knows its error.
 
     Chains and weighted draws of a linear or quadratic model may have missed a mode, or may be right
-    though a search believes that they have. The standard error of an evidence that goes with wrong
-    marginals is left out.
+    though a search believes that they have. Functions have no answer that costs no evaluations, but
+    JAX evaluates many of them quickly: ``beside_chains`` lets tempered chains judge. The standard
+    error of an evidence that goes with wrong marginals is left out.
     """
     linear_or_quadratic = (
         prepared.problem.scores is not None
         or getattr(prepared.model, "quadratic", None) is not None
     )
     answer = _answer(prepared) if linear_or_quadratic else None
-    if answer is None:
+    if answer is not None:
+        judged = _judged(posterior, _beyond_error(posterior, answer), advice, prepared.labels[0])
+    elif beside_chains and not linear_or_quadratic:
+        judged = _beside_chains(prepared, posterior, advice)
+    else:
         return posterior
-    judged = _judged(posterior, _beyond_error(posterior, answer), advice, prepared.labels[0])
     if judged.diagnostics.verdict == "do not trust":
         return dataclasses.replace(judged, log_evidence_se=None)
     return judged
@@ -160,8 +169,31 @@ def audited(
     by_row, spent = _known_bias(prepared, posterior, coverage, left)
     if by_row is not None:
         posterior = _judged(posterior, by_row, advice, prepared.labels[0])
+    elif max_evaluations is None:
+        posterior = _beside_chains(prepared, posterior, advice)
     evaluations = (posterior.num_evaluations or 0) + len(coverage.perms) + spent
     return dataclasses.replace(posterior, num_evaluations=evaluations)
+
+
+def _beside_chains(prepared: Prepared, posterior: Posterior, advice: str) -> Posterior:
+    """Judge a posterior by tempered chains, if nothing else is known and they are affordable.
+
+    Chains that can be trusted decide, others only warn.
+    """
+    from permvi.inference.mcmc import tempered
+
+    if exact.affordable(prepared) or not tempered.suits(prepared):
+        return posterior
+    chains = tempered.answer(prepared)
+    beyond, labels = _beyond_error(posterior, chains), prepared.labels[0]
+    if chains.diagnostics.verdict == "trust":
+        judged = _judged(posterior, beyond, advice, labels)
+    else:
+        change = "sampling by tempered chains"
+        found = _warned(posterior.diagnostics, change, beyond, labels, advice)
+        judged = dataclasses.replace(posterior, diagnostics=found)
+    spent = (posterior.num_evaluations or 0) + (chains.num_evaluations or 0)
+    return dataclasses.replace(judged, num_evaluations=spent)
 
 
 def _judged(

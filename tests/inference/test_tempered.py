@@ -1,0 +1,126 @@
+"""Tempered chains that judge other answers, and that "auto" takes for functions."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import permvi as pv
+from benchmarks import verdicts
+from permvi.inference import auto
+from permvi.inference.mcmc import tempered
+from permvi.problem.prepare import prepare
+
+N = 16
+
+
+@pytest.fixture(scope="module")
+def two_modes():
+    """A function of 16 items with two far modes, whose marginals are those of two tables."""
+    return verdicts.mixture(1.0, N, np.random.default_rng(5))
+
+
+def quietly(*arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pv.FitWarning)
+        return pv.fit(*arguments, **options)
+
+
+def error(posterior, model):
+    by_row = pv.metrics.total_variation_per_row(posterior.marginals, verdicts.truth_of(model))
+    return by_row.mean()
+
+
+def test_a_family_that_holds_one_mode_is_not_trusted(two_modes):
+    found = quietly(two_modes, "sequential")
+    assert error(found, two_modes) > 0.1
+    assert found.diagnostics.verdict == "do not trust"
+    assert "differ from an independent answer" in found.diagnostics.reasons[0]
+    assert found.log_evidence_se is None
+    # The user's limit on evaluations is one for the verdict, too.
+    limited = quietly(two_modes, "sequential", max_evaluations=2_000)
+    assert limited.num_evaluations <= 2_000
+
+
+def test_the_default_weighs_both_modes(two_modes):
+    found = pv.fit(two_modes)
+    assert (found.method, found.diagnostics.verdict) == ("mcmc", "trust")
+    assert found.diagnostics.reasons[-1] == "method 'sequential' was tried first: do not trust"
+    stated = found.diagnostics.sampling_error_by_row.mean()
+    # All rows are off together where the weights of the modes are, and the mean absolute value of a
+    # normal error is .8 standard deviations: three of these.
+    assert error(found, two_modes) <= 3 / 0.8 * stated
+    assert error(found, two_modes) <= 0.05
+    with pytest.warns(pv.FitWarning):
+        pv.fit(two_modes, num_steps=50)
+
+
+@pytest.mark.slow
+def test_a_batch_gets_what_each_of_its_models_would(two_modes):
+    table = pv.models.LinearMatching(np.random.default_rng(0).normal(size=(6, 6)))
+    alone, together = pv.fit(two_modes), pv.fit_many([table, two_modes])[1]
+    np.testing.assert_array_equal(alone.marginals, together.marginals)
+    assert together.diagnostics.reasons == alone.diagnostics.reasons
+
+
+def test_chains_start_anywhere_and_at_the_best_matching():
+    # A needle that no chain would find, were it not the best one uphill: 5 nats for each right row.
+    def log_density(perm):
+        return 5.0 * (perm == jnp.arange(N)).sum()
+
+    model = pv.models.CallableModel(log_density, N, input="perm")
+    posterior = quietly(model, "mcmc", start="both", num_chains=4, num_steps=2_000, warmup=0)
+    np.testing.assert_array_equal(posterior.mode, np.arange(N))
+
+
+def test_settings_follow_the_density():
+    weak, strong = (
+        tempered.settings(
+            prepare(
+                pv.models.CallableModel(
+                    lambda perm, k=k: k * jnp.sin(perm * jnp.arange(40.0)).sum(), 40, input="perm"
+                )
+            )
+        )
+        for k in (0.1, 100.0)
+    )
+    assert weak["max_temperature"] == 3.0
+    # Forty sines with variance one half.
+    assert strong["max_temperature"] == pytest.approx(100 * np.sqrt(20), rel=0.25)
+    assert strong["num_temperatures"] == 16 > weak["num_temperatures"]
+    assert weak["num_steps"] == 160_000
+
+
+def slow(perm):
+    """A function whose loop takes a hundred thousand operations."""
+    A = jax.nn.one_hot(perm, perm.shape[-1])
+    return jnp.trace(A @ A @ A @ A @ A @ A @ A @ A)
+
+
+UNSUITED = {
+    "plain Python": pv.models.CallableModel(
+        lambda perm: float(perm[0]), 20, input="perm", jax=False
+    ),
+    "too many rows": pv.models.CallableModel(lambda perm: perm[0] * 1.0, 65, input="perm"),
+    "too many operations": pv.models.CallableModel(slow, 30, input="perm"),
+}
+
+
+@pytest.mark.parametrize("model", UNSUITED.values(), ids=UNSUITED)
+def test_densities_that_chains_would_wait_for_are_left_alone(model):
+    prepared = prepare(model)
+    assert not tempered.suits(prepared)
+    assert list(auto.others(prepared, "sequential")) == []
+
+
+@pytest.mark.parametrize(("n", "method"), [(24, "sequential"), (25, "mcmc")])
+def test_the_default_for_functions_by_size(n, method):
+    weights = jnp.arange(float(n))
+
+    def log_density(perm):
+        return -0.01 * jnp.maximum(jnp.cumsum(weights[perm]) - n * weights, 0.0).sum()
+
+    prepared = prepare(pv.models.CallableModel(log_density, n, input="perm"))
+    assert auto.choose(prepared).name == method
