@@ -119,10 +119,13 @@ class Proposal(NamedTuple):
         params: Pytree of arrays, with an axis over problems in front if there are several.
         sample: ``(params, rng_key) -> perm``, one matching (n,) or (S, n), -1 for unmatched.
         log_prob: ``(params, perm) -> ()``.
-        sample_with_log_prob: Both for a new matching, if that takes less than one after the other.
+        sample_beside: ``(params, rng_key, perm) -> (new, log q(new), log q(perm))``, if that takes
+            less than one after the other.
     """
 
     params: Any
     sample: Callable[[Any, jax.Array], jax.Array]
     log_prob: Callable[[Any, jax.Array], jax.Array]
-    sample_with_log_prob: Callable[[Any, jax.Array], tuple[jax.Array, jax.Array]] | None = None
+    sample_beside: (
+        Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]] | None
+    ) = None
