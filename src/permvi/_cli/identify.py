@@ -22,7 +22,7 @@ def identify(
     recordings: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[RECORDING]...",
+            metavar="RECORDING",
             help="One file for each worm; none if only --atlas is used. CSV: a row for each time "
             "step, a column for each neuron with its name in the header. NPZ or NPY: array "
             "activity (time, neurons); in NPZ optionally labels.",
@@ -55,9 +55,9 @@ def identify(
     align: Annotated[
         str,
         typer.Option(
-            metavar="none|similarity|affine",
-            help="With --atlas: whether the frame of the cells is that of the atlas, or is "
-            "inferred.",
+            metavar="NAME",
+            help="With --atlas: none if the frame of the cells is that of the atlas; similarity or "
+            "affine infer it.",
             autocompletion=options.starting(_ALIGNMENTS),
         ),
     ] = _ALIGNMENTS[0],
@@ -82,7 +82,7 @@ def identify(
     tolerance: Annotated[
         float | None,
         typer.Option(
-            metavar="NU",
+            metavar="NUMBER",
             help="With --positions: identities further away than this along the body are "
             "impossible.",
         ),
@@ -127,15 +127,21 @@ def identify(
         ),
     ] = False,
     noise_sd: Annotated[
-        float | None, typer.Option(help="Standard deviation of the noise.", show_default="learned")
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Standard deviation of the noise.", show_default="learned"
+        ),
     ] = None,
     weight_sd: Annotated[
         float | None,
-        typer.Option(help="Standard deviation of the weights.", show_default="learned"),
+        typer.Option(
+            metavar="NUMBER", help="Standard deviation of the weights.", show_default="learned"
+        ),
     ] = None,
     method: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help=f"Method of inference: {_COLLAPSED}, or another method for shared dynamics, such "
             "as rounding.",
             autocompletion=options.starting(methods.NAMES),
@@ -144,6 +150,7 @@ def identify(
     restarts: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=1,
             help="Number of searches from different starts.",
             show_default="default of the method",

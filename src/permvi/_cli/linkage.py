@@ -67,6 +67,7 @@ Out = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option(
+        metavar="N",
         min=1,
         help="With --pairs: start Dask workers on this machine, which use one core each. Without, "
         "the threads of one process use all cores.",

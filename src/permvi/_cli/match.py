@@ -44,13 +44,15 @@ def match(
     kind: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help=f"The meaning of the numbers in TABLE. {_KINDS_HELP}.",
             show_default="scores",
             autocompletion=options.starting(KINDS),
         ),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Divides scores and costs.", show_default="1")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Divides scores and costs.", show_default="1"),
     ] = None,
     scale: Annotated[
         str | None,
@@ -64,13 +66,15 @@ def match(
     noise: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help=f"With LABELS: distribution of the noise, {' or '.join(NOISES)}.",
             show_default=NOISES[0],
             autocompletion=options.starting(NOISES),
         ),
     ] = None,
     df: Annotated[
-        float | None, typer.Option(help="Degrees of freedom of student_t.", show_default="4")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Degrees of freedom of student_t.", show_default="4"),
     ] = None,
     unmatched: Annotated[
         str | None,
@@ -107,6 +111,7 @@ def match(
     prior_kind: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="The meaning of the numbers in --prior, as for --kind.",
             autocompletion=options.starting(KINDS),
         ),
@@ -118,6 +123,7 @@ def match(
     top: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=0,
             help="Number of most probable matchings to list.",
             show_default="3, none above 500 items or labels",
@@ -276,6 +282,7 @@ def _from_features(
         for table in tables
         for note in (*input_notes.of_reading(table), *input_notes.of_names(table))
     ]
+    notes += input_notes.of_spreads(*tables, settings["scale"])
     notes += input_notes.of_sizes(items, model.shape, unpaired)
     if model.scale_prior is not None and unpaired.unmatched is not None:
         notes.append(

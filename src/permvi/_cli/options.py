@@ -54,12 +54,15 @@ def starting(names: Collection[str]) -> Callable[[str], list[str]]:
 Method = Annotated[
     str,
     typer.Option(
+        metavar="NAME",
         help="Method of inference: auto, or a name listed by permvi methods.",
         autocompletion=starting(methods.NAMES),
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same results.")]
-Level = Annotated[float, typer.Option(help="Probability of the credible sets.")]
+Seed = Annotated[
+    int, typer.Option(metavar="N", min=0, help="Seed; the same seed gives the same results.")
+]
+Level = Annotated[float, typer.Option(metavar="NUMBER", help="Probability of the credible sets.")]
 CsvFile = Annotated[
     Path | None,
     typer.Option(

@@ -32,13 +32,14 @@ def rank(
     ],
     *,
     model: Annotated[
-        str, typer.Option(help=f"{_KINDS}; auto: the one of largest evidence.")
+        str, typer.Option(metavar="NAME", help=f"{_KINDS}; auto: the one of largest evidence.")
     ] = "mallows",
     format: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="The form of the file: preflib, arrows, orders, ranks, ratings or comparisons; "
-            "auto finds out and says which."
+            "auto finds out and says which.",
         ),
     ] = "auto",
     ranks: Annotated[bool, typer.Option("--ranks", help="Short for --format ranks.")] = False,
@@ -66,14 +67,17 @@ def rank(
             "compares 1, 2, ... by their evidence.",
         ),
     ] = None,
-    method: Annotated[str, typer.Option(help="auto, exact or mcmc, for Mallows models.")] = "auto",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, exact or mcmc, for Mallows models.")
+    ] = "auto",
     option: Annotated[
         list[str] | None,
         options.settings_option("num_sweeps=50000, num_draws, num_resamples or max_seconds"),
     ] = None,
     seed: options.Seed = 0,
     level: Annotated[
-        float, typer.Option(help="Probability of the credible intervals of ranks.")
+        float,
+        typer.Option(metavar="NUMBER", help="Probability of the credible intervals of ranks."),
     ] = 0.95,
     csv_file: options.CsvFile = None,
     probabilities: Annotated[

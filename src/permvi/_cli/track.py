@@ -45,6 +45,7 @@ def track(
     motion: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="walk (random steps), velocity (particles go on in their direction), or auto.",
             autocompletion=options.starting(_MOTIONS),
         ),
@@ -52,34 +53,50 @@ def track(
     walls: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="box (with a velocity, particles are reflected at the sides of the box around all "
             "points), none, or auto.",
             autocompletion=options.starting(_WALLS),
         ),
     ] = "auto",
     memory: Annotated[
-        int, typer.Option(min=0, help="In how many frames in a row a particle may be missed.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="In how many frames in a row a particle may be missed."
+        ),
     ] = 2,
     first: Annotated[
-        float | None, typer.Option(help="Mean number of particles in the first frame; inferred.")
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Mean number of particles in the first frame; inferred."
+        ),
     ] = None,
     births: Annotated[
-        float | None, typer.Option(help="Mean number of new particles in a frame; inferred.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Mean number of new particles in a frame; inferred."),
     ] = None,
     deaths: Annotated[
         float | None,
-        typer.Option(help="Probability of a particle to vanish between frames; inferred."),
+        typer.Option(
+            metavar="NUMBER", help="Probability of a particle to vanish between frames; inferred."
+        ),
     ] = None,
     missed: Annotated[
         float | None,
-        typer.Option(help="Probability of a particle to be missed in a frame; inferred."),
+        typer.Option(
+            metavar="NUMBER", help="Probability of a particle to be missed in a frame; inferred."
+        ),
     ] = None,
     false: Annotated[
-        float | None, typer.Option(help="Mean number of false points in a frame; inferred.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Mean number of false points in a frame; inferred."),
     ] = None,
     volume: Annotated[
         float | None,
-        typer.Option(help="Area or volume of the scene; by default of the box around all points."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Area or volume of the scene; by default of the box around all points.",
+        ),
     ] = None,
     frame_col: Annotated[
         str | None, typer.Option(metavar="NAME", help="The column of frames.")
@@ -104,6 +121,7 @@ def track(
     layout: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="Columns of --csv: permvi (all), trackpy, trackmate or napari (id,t,y,x).",
             autocompletion=options.starting(_LAYOUTS),
         ),
