@@ -128,6 +128,7 @@ def rank(
         data = pv.models.Rankings.read(
             rankings, "ranks" if ranks else format, "below" if others_below else "absent"
         )
+        data.note = advice.in_commands(data.note)
         notes = input_notes.of_rankings(rankings.name, data.note, given=ranks or format != "auto")
         asked = {"input": str(rankings), "note": data.note, "command": commands.as_typed()}
         found = pv.rank(
