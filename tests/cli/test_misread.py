@@ -259,7 +259,7 @@ def test_columns_that_are_no_places_and_gaps_between_frames(run, write, monkeypa
     path = write("p.csv", "\n".join(rows))
     note, _ = run("track", path).stderr.splitlines()
     assert "used the columns frame, x, y, ignored mass" in note
-    assert "2 frames between the first and the last have no points" in note
+    assert "2 frames between the first and the last without points" in note
     _, note, _ = run("track", path, "--coords", "x,y,mass").stderr.splitlines()
     assert "mass is taken for a coordinate" in note
     assert run("track", path, "--quiet").stderr == "permvi: after the notes\n"
