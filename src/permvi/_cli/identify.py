@@ -54,8 +54,7 @@ def identify(
     ] = None,
     align: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
+        options.takes_name(
             help="With --atlas: none if the frame of the cells is that of the atlas; similarity or "
             "affine infer it.",
             autocompletion=options.starting(_ALIGNMENTS),
@@ -81,10 +80,9 @@ def identify(
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            metavar="NUMBER",
+        options.takes_number(
             help="With --positions: identities further away than this along the body are "
-            "impossible.",
+            "impossible."
         ),
     ] = None,
     position_sd: Annotated[
@@ -128,20 +126,15 @@ def identify(
     ] = False,
     noise_sd: Annotated[
         float | None,
-        typer.Option(
-            metavar="NUMBER", help="Standard deviation of the noise.", show_default="learned"
-        ),
+        options.takes_number(help="Standard deviation of the noise.", show_default="learned"),
     ] = None,
     weight_sd: Annotated[
         float | None,
-        typer.Option(
-            metavar="NUMBER", help="Standard deviation of the weights.", show_default="learned"
-        ),
+        options.takes_number(help="Standard deviation of the weights.", show_default="learned"),
     ] = None,
     method: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
+        options.takes_name(
             help=f"Method of inference: {_COLLAPSED}, or another method for shared dynamics, such "
             "as rounding.",
             autocompletion=options.starting(methods.NAMES),
@@ -149,8 +142,7 @@ def identify(
     ] = _COLLAPSED,
     restarts: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        options.takes_count(
             min=1,
             help="Number of searches from different starts.",
             show_default="default of the method",

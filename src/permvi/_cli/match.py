@@ -43,16 +43,14 @@ def match(
     ] = False,
     kind: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
+        options.takes_name(
             help=f"The meaning of the numbers in TABLE. {_KINDS_HELP}.",
             show_default="scores",
             autocompletion=options.starting(KINDS),
         ),
     ] = None,
     temperature: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Divides scores and costs.", show_default="1"),
+        float | None, options.takes_number(help="Divides scores and costs.", show_default="1")
     ] = None,
     scale: Annotated[
         str | None,
@@ -65,8 +63,7 @@ def match(
     ] = None,
     noise: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
+        options.takes_name(
             help=f"With LABELS: distribution of the noise, {' or '.join(NOISES)}.",
             show_default=NOISES[0],
             autocompletion=options.starting(NOISES),
@@ -74,7 +71,7 @@ def match(
     ] = None,
     df: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Degrees of freedom of student_t.", show_default="4"),
+        options.takes_number(help="Degrees of freedom of student_t.", show_default="4"),
     ] = None,
     unmatched: Annotated[
         str | None,
@@ -110,8 +107,7 @@ def match(
     ] = None,
     prior_kind: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
+        options.takes_name(
             help="The meaning of the numbers in --prior, as for --kind.",
             autocompletion=options.starting(KINDS),
         ),
@@ -122,8 +118,7 @@ def match(
     level: options.Level = 0.95,
     top: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        options.takes_count(
             min=0,
             help="Number of most probable matchings to list.",
             show_default="3, none above 500 items or labels",

@@ -32,14 +32,13 @@ def rank(
     ],
     *,
     model: Annotated[
-        str, typer.Option(metavar="NAME", help=f"{_KINDS}; auto: the one of largest evidence.")
+        str, options.takes_name(help=f"{_KINDS}; auto: the one of largest evidence.")
     ] = "mallows",
     format: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
+        options.takes_name(
             help="The form of the file: preflib, arrows, orders, ranks, ratings or comparisons; "
-            "auto finds out and says which.",
+            "auto finds out and says which."
         ),
     ] = "auto",
     ranks: Annotated[bool, typer.Option("--ranks", help="Short for --format ranks.")] = False,
@@ -61,14 +60,13 @@ def rank(
     ] = None,
     groups: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER",
+        options.takes_number(
             help="Look for this many groups of voters, each with an order of its own; auto "
-            "compares 1, 2, ... by their evidence.",
+            "compares 1, 2, ... by their evidence."
         ),
     ] = None,
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, exact or mcmc, for Mallows models.")
+        str, options.takes_name(help="auto, exact or mcmc, for Mallows models.")
     ] = "auto",
     option: Annotated[
         list[str] | None,
@@ -76,8 +74,7 @@ def rank(
     ] = None,
     seed: options.Seed = 0,
     level: Annotated[
-        float,
-        typer.Option(metavar="NUMBER", help="Probability of the credible intervals of ranks."),
+        float, options.takes_number(help="Probability of the credible intervals of ranks.")
     ] = 0.95,
     csv_file: options.CsvFile = None,
     probabilities: Annotated[

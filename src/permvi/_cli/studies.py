@@ -113,21 +113,19 @@ def reproduce(
         ),
     ],
     size: Annotated[
-        str, typer.Option(metavar="NAME", help="smoke (a quick check) or paper (full size).")
+        str, options.takes_name(help="smoke (a quick check) or paper (full size).")
     ] = "smoke",
     seed: options.Seed = 0,
     workers: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        options.takes_count(
             min=1,
             help="Number of processes of a local Dask cluster (threads for vae); 1: no cluster. "
             "Default: 1; at size paper one per core if Dask is installed.",
         ),
     ] = None,
     scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Address of a running Dask scheduler to use instead."),
+        str | None, options.takes_name(help="Address of a running Dask scheduler to use instead.")
     ] = None,
     *,
     as_json: Annotated[
@@ -172,7 +170,7 @@ def bench(
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the rows as JSON.")
     ] = None,
     only: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Run only this group of benchmarks.")
+        str | None, options.takes_name(help="Run only this group of benchmarks.")
     ] = None,
     *,
     quick: Annotated[

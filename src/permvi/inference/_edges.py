@@ -18,8 +18,9 @@ from permvi.inference.map import Quadratic
 _NUM_SPLITS, _NOTHING = 512, 1e-4
 # The most rows whose edges are looked for.
 _MAX_ROWS = 300
-# Decimals that are kept of edges, in units of the largest.
-_EDGE_DIGITS = 6
+# Edges that differ by less, in units of the largest, are equal, if the first and the last of many
+# in a row are at most so many times as far apart.
+_SAME, _WIDEST = 1e-6, 16
 _OTHER = "the function must be linear or quadratic as the match of two graphs, got another one."
 # Entries of matrices that are made at once, and how many matrices at least.
 _AT_ONCE, _FEWEST = 1 << 24, 16
@@ -87,6 +88,7 @@ def by_swaps(
     rows: np.ndarray,
     columns: np.ndarray,
     rng: np.random.Generator,
+    error: float,
 ) -> Quadratic | None:
     """Return edges from what pairs of swaps change, in about 8 n^2 values, or None.
 
@@ -95,6 +97,7 @@ def by_swaps(
         rows: (4,) rows i, k, p and q whose swaps (i, k) and (p, q) do not add up.
         columns: (n,) the permutation that they start from.
         rng: The source of randomness.
+        error: What rounding may do to a value of the function.
     """
     size = len(columns)
 
@@ -115,7 +118,7 @@ def by_swaps(
     B = slices(rows, turned=True)
     eye = np.eye(size)
     ends = eye[columns[rows]]
-    return _graphs(A, B, ends[0] - ends[1], ends[2] - ends[3])
+    return _graphs(A, B, ends[0] - ends[1], ends[2] - ends[3], error)
 
 
 def _from_minors(differences: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
@@ -188,14 +191,18 @@ def no_edges(n: int, m: int) -> Quadratic:
     return Quadratic(np.zeros((n, n)), np.zeros((m, m)), np.zeros((n, m)))
 
 
-def _graphs(A: np.ndarray, B: np.ndarray, u: np.ndarray, v: np.ndarray) -> Quadratic | None:
+def _graphs(
+    A: np.ndarray, B: np.ndarray, u: np.ndarray, v: np.ndarray, error: float = 0.0
+) -> Quadratic | None:
     r"""Return the edges of a function, given two slices of its second derivatives.
 
     These are :math:`H_{(ij)(kl)} = a S_{ik} S'_{jl} + b T_{ik} T'_{jl}` for :math:`i \ne k` and
     :math:`j \ne l`, with S symmetric and T antisymmetric. ``A`` (n, n) is their sum with ``u v'``
-    over j and l, and ``B`` a like sum over i and k. Return None if one slice vanishes.
+    over j and l, and ``B`` a like sum over i and k, both off by about ``error``. Return None if one
+    slice vanishes.
     """
     n = len(A)
+    errors = [2 * error / np.abs(array).max(initial=np.finfo(float).tiny) for array in (A, B)]
     off = ~np.eye(n, dtype=bool)
     A, B = A * off, B * off
     parts = []
@@ -213,8 +220,25 @@ def _graphs(A: np.ndarray, B: np.ndarray, u: np.ndarray, v: np.ndarray) -> Quadr
     if not (A.any() and B.any()):
         return None
     size = np.abs(A).max() * np.abs(B).max()
-    A, B = ((array / np.abs(array).max()).round(_EDGE_DIGITS) for array in (A, B))
+    A, B = (array / np.abs(array).max() for array in (A, B))
+    A, B = (merged(array, max(_SAME, apart)) for array, apart in zip((A, B), errors, strict=True))
     return Quadratic(size * A, B, np.zeros((n, n)))
+
+
+def merged(array: np.ndarray, apart: float) -> np.ndarray:
+    """Return an array in which numbers that are nearly equal are equal.
+
+    Rounding must not break ties, since modes and symmetries of graphs depend on them. Of sorted
+    numbers, those less than ``apart`` from the next one are replaced by their mean, if the first
+    and the last of them are not further from each other than the width of a few steps.
+    """
+    values, places = np.unique(array, return_inverse=True)
+    first = np.flatnonzero(np.diff(values, prepend=-np.inf) > apart)
+    count = np.diff(first, append=len(values))
+    near = values[first + count - 1] - values[first] <= _WIDEST * apart
+    means = np.add.reduceat(values, first) / count
+    means[np.abs(means) < apart] = 0.0
+    return np.where(np.repeat(near, count), np.repeat(means, count), values)[places]
 
 
 def _both_ways(edges: Quadratic, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from permvi.inference._edges import (
     at_most,
     by_swaps,
     derivatives,
+    merged,
     no_edges,
     second_differences,
     swapped,
@@ -42,19 +43,20 @@ from permvi.problem.problem import Problem
 
 Found = TypeVar("Found")
 
-# How far a value of the function may be from its form, in nats, and how far it may be in float32
-# for the form to be looked for again in float64.
-_TOLERANCE, _NEARLY = 0.01, 1.0
-# What rounding may do to a sum, in units of what it does to its value.
-_SUMMED = 8.0
+# How far a value of the function may be from its form, in nats, how far if float32 explains it, and
+# how far it may be in float32 for the form to be looked for again in float64.
+_TOLERANCE, _ROUNDED, _NEARLY = 0.01, 0.05, 1.0
+# What rounding may do to a sum, in units of what it does to its value, and to a form that is found
+# from such sums, in these units.
+_SUMMED, _FOUND = 8.0, 16.0
 # Sets of four random matchings that tell whether what two swaps change adds up.
 _NUM_TESTS = 64
-# The most calls of a function on the host, and of a JAX function, that a table may take; for edges
-# as well, it is so many times n^2, and there should be so many rows.
-_MAX_CALLS, _MAX_EVALUATIONS = 20_000, 100_000
+# The most evaluations that a form may take, about as many as fits of any density; for edges and a
+# table it is so many times n^2, and there should be so many rows.
+_MAX_EVALUATIONS = 100_000
 _CALLS_FOR_EDGES, _FEWEST_ROWS = 10, 8
-# Decimals that are kept of what is beside edges, in nats.
-_DIGITS = 4
+# Scores beside edges that differ by less, in nats, are equal.
+_SAME = 1e-4
 # Draws of the answer that are compared.
 _NUM_DRAWS = 500
 
@@ -97,7 +99,8 @@ class Recognised(NamedTuple):
 
         with single_threaded_blas():
             found = _precisely(problem, draws, compare)
-        if found is None or found[0] > _TOLERANCE:
+        limit = _TOLERANCE if self.deviation <= _TOLERANCE else _ROUNDED
+        if found is None or found[0] > limit:
             return None
         deviation, num = max(self.deviation, found[0]), self.num_evaluations + found[1]
         what = "quadratic, as that of two graphs" if self.form.A.any() else "a sum over pairs"
@@ -161,13 +164,18 @@ class _Function:
         tests = self._tests()
         try:
             found = _precisely(self.problem, tests, lambda: self._best(tests))
-            rounds = rounding_error(self.problem, np.ones(1)) > 0
-            if found is not None and _TOLERANCE < found[1] <= _NEARLY and rounds:
-                found = in_float64(self.problem, tests[:1], lambda: self._best(tests))
+            if found is None or found[1] <= _TOLERANCE:
+                return found
+            # A function that keeps constants in float32 has no values in float64.
+            rounded = min(_ROUNDED, _FOUND * self._error(log_densities(self.problem, tests)))
+            if found[1] <= _NEARLY and rounded > 0:
+                better = in_float64(self.problem, tests[:1], lambda: self._best(tests))
+                if better is not None and better[1] <= _TOLERANCE:
+                    return better
         except (ValueError, TypeError, NotImplementedError):
             # It is of another kind, not finite everywhere, or its derivatives are unknown.
             return None
-        return found if found is not None and found[1] <= _TOLERANCE else None
+        return found if found[1] <= rounded else None
 
     def _best(self, tests: np.ndarray) -> tuple[Quadratic, float] | None:
         """Return the first form that holds at the tests, or the best one."""
@@ -196,23 +204,28 @@ class _Function:
             if np.isfinite(gradient).all():
                 yield dataclasses.replace(edges, C=gradient), tests[:0], values[:0]
         if not _vanish(second_differences(values - _values(edges, tests))):
-            found = None if edges.A.any() else self._edges()
+            found = None if edges.A.any() else self._edges(values)
             if found is None:
                 return
             edges = found
+            # Often there is nothing else, and scores that are only rounding would break ties.
+            yield edges, tests[:0], values[:0]
         perms = self._swaps()
         if perms is not None:
             seen = self._at(perms)
             C = self._table(seen - _values(edges, perms))
-            # Ties between graphs must not be broken by rounding.
-            C = C.round(_DIGITS) if edges.A.any() else C
+            C = merged(C, max(_SAME, 2 * self._error(values))) if edges.A.any() else C
             yield dataclasses.replace(edges, C=C), perms, seen
 
-    def _edges(self) -> Quadratic | None:
+    def _error(self, values: np.ndarray) -> float:
+        """Return what rounding may do to values of this size."""
+        return _SUMMED * rounding_error(self.problem, values)
+
+    def _edges(self, values: np.ndarray) -> Quadratic | None:
         """Return edges from swaps, None if three swaps do more than each two of them together."""
         n, m = self.shape
-        limit = _MAX_EVALUATIONS if self.problem.traceable else _MAX_CALLS
-        if self.is_partial or n != m or n < _FEWEST_ROWS or _CALLS_FOR_EDGES * n * n > limit:
+        too_many = _CALLS_FOR_EDGES * n * n > _MAX_EVALUATIONS
+        if self.is_partial or n != m or n < _FEWEST_ROWS or too_many:
             return None
         perms, rows = (np.argsort(self.rng.random((_NUM_TESTS, n)), axis=1) for _ in range(2))
         i, k, p, q, *third = rows.T[:6]
@@ -227,7 +240,8 @@ class _Function:
         parts = np.abs([together + exchanged, together - exchanged])
         # Those that vanish for all tests say nothing.
         clearest = parts[[not _vanish(part) for part in parts]].min(axis=0, initial=np.inf).argmax()
-        return by_swaps(self._at, rows[clearest, :4], perms[clearest], self.rng)
+        error = self._error(values)
+        return by_swaps(self._at, rows[clearest, :4], perms[clearest], self.rng, error)
 
     def _tests(self) -> np.ndarray:
         """Return (4 * tests, n) matchings: random ones, with one swap, another one, and both."""
@@ -268,8 +282,7 @@ class _Function:
         there.
         """
         n, m = self.shape
-        limit = _MAX_EVALUATIONS if self.problem.traceable else _MAX_CALLS
-        if 2 * n * m > limit:
+        if 2 * n * m > _MAX_EVALUATIONS:
             return None
         if self.is_partial:
             perms = np.full((n * m + 1, n), -1)
