@@ -35,8 +35,7 @@ _WORDS = {
     "model='mallows', groups=2": "--model mallows --groups 2",
     "groups=2": "--groups 2",
     "unranked='below'": "--others-below",
-    "or give the format": "or say how to read it with --format",
-    "; give the format": "; say how to read it with --format",
+    "give the format": "say how to read it with --format",
 }
 
 

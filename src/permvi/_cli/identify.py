@@ -155,6 +155,7 @@ def identify(
         Path | None, typer.Option("--csv", metavar="FILE", help="Write the table of neurons.")
     ] = None,
     probabilities: options.Probabilities = None,
+    wide: options.Wide = False,
     raw_csv: options.RawCsv = False,
     weights: Annotated[
         Path | None,
@@ -187,7 +188,7 @@ def identify(
     written = {"csv": csv_file, "weights": weights, "save": save, "plot": plot, "report": report}
     written |= {"probabilities": probabilities, "json": json_file, "curate": curate}
     written["save-atlas"] = save_atlas
-    outputs = Outputs(written, as_json, raw_csv, quiet=quiet, everything=everything, strict=strict)
+    outputs = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
     outputs.check()
     of_method = options.settings_of(option)
     _check_sources(recordings, atlas, cells, features, save_atlas, align)
@@ -269,7 +270,7 @@ def identify(
                 "save": posterior.save,
                 "csv": outputs.table(lambda: identify_results.rows_of(found, level)),
                 "curate": outputs.table(lambda: identify_results.curation_of(found, level)),
-                "probabilities": outputs.table(lambda: identify_results.probabilities_of(found)),
+                "probabilities": outputs.table(lambda: identify_results.pairs_of(found, wide)),
                 "weights": outputs.table(
                     lambda: identify_results.weights_of(posterior, problem.model)
                 ),
@@ -353,7 +354,9 @@ def _identify_cells(
                 "save": lambda path: identify_atlas.save(path, found),
                 "csv": outputs.table(lambda: identify_results.rows_of(worms, level)),
                 "curate": outputs.table(lambda: identify_results.curation_of(worms, level)),
-                "probabilities": outputs.table(lambda: identify_results.probabilities_of(worms)),
+                "probabilities": outputs.table(
+                    lambda: identify_results.pairs_of(worms, outputs.wide)
+                ),
                 "plot": lambda path: results.save_figure(identify_results.draw(worms), path),
                 "report": lambda path: identify_atlas.write_reports(path, found, level),
             }

@@ -76,19 +76,14 @@ def of_distance(distance: float, num_features: int) -> list[str]:
 
 def of_spreads(items: Table, labels: Table, scale: str) -> list[str]:
     """Note if one scale is given for features some of which spread far more than others."""
-    if "," in scale:
-        return []
     spreads = np.std(labels.aligned(labels.rows, items.cols).values, axis=0)
-    if not (spreads > 0).any():
+    most, least = int(np.argmax(spreads)), int(np.argmin(np.where(spreads > 0, spreads, np.inf)))
+    if "," in scale or spreads[most] <= _UNLIKE * spreads[least]:
         return []
-    widest = int(np.argmax(spreads))
-    narrow = int(np.argmin(np.where(spreads > 0, spreads, np.inf)))
-    ratio = spreads[widest] / spreads[narrow]
-    if ratio <= _UNLIKE:
-        return []
+    ratio = spreads[most] / spreads[least]
     return [
-        f"{labels.path}: values of {items.cols[widest]!r} spread {ratio:,.0f} times as widely as "
-        f"those of {items.cols[narrow]!r}, but --scale {scale} is one number for all; give one for "
+        f"{labels.path}: values of {items.cols[most]!r} spread {ratio:,.0f} times as widely as "
+        f"those of {items.cols[least]!r}, but --scale {scale} is one number for all; give one for "
         "each feature, separated by commas, or leave a feature out."
     ]
 

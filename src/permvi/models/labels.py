@@ -49,10 +49,9 @@ def frame_numbers(argument: str, frame: Any) -> np.ndarray:
     if len(columns) > 1 and str(columns[0][0]).lower() in _OF_ROWS and not index_names(frame.index):
         first = array[:, 0]
         if len(set(first.tolist())) == len(first) and (first == np.round(first)).all():
-            name = columns[0][0]
             raise ValueError(
-                f"{argument} must have numbers only, got what seems to name the rows in {name!r}; "
-                f"use frame.set_index({name!r}), or rename it."
+                f"{argument} must have numbers only, got what seems to name the rows in "
+                f"{columns[0][0]!r}; use frame.set_index({columns[0][0]!r}), or rename it."
             )
     return array
 
