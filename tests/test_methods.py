@@ -339,3 +339,13 @@ def test_one_programme_splits_keys_into_any_few():
     with jax.threefry_partitionable(False):
         old = jax.random.key_data(jax.random.split(keys[0], 2))
         np.testing.assert_array_equal([jax.random.key_data(k) for k in split_key(keys[0], 2)], old)
+
+
+def test_advice_names_methods_that_take_the_problem(rng):
+    """Exact sums over 30 items are refused, so nothing advises them."""
+    model = pv.models.LinearMatching(3 * rng.normal(size=(30, 30)))
+    with pytest.warns(pv.FitWarning, match="try method='linear' or 'sequential'"):
+        pv.fit(model, "sinkhorn")
+    with pytest.raises(ValueError, match=r"got a block of 30 by 30.*use method='linear'"):
+        pv.fit(model, "exact")
+    assert pv.fit(model, "linear").diagnostics.verdict == "trust"

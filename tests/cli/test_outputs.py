@@ -315,7 +315,7 @@ def test_options_of_tracks(run, write):
 
 def test_advice_is_a_command(run, table):
     shown = run("match", table, "--kind", "scores", "--method", "bethe").stdout
-    assert "--method sequential or --method exact" in shown
+    assert "--method linear or --method sequential" in shown
     assert "method='" not in shown
     refused = run("match", table, "--method", "fourier", "--unmatched", "0").stderr
     assert "permvi methods" in refused
@@ -359,7 +359,7 @@ def large(n, method):
         ),
         ("see pv.methods()", 9, "map", "see permvi methods"),
         (
-            "at most max_size=24 rows, got 30; pass max_size=30 or use an approximate method",
+            "at most max_size=24 rows, got 30; pass max_size=30 or use method='linear'",
             30,
             "exact",
             "at most max_size=24 rows, got 30; pass --option max_size=30 or use --method linear",

@@ -31,7 +31,6 @@ _WORDS = {
     "for --pairs",
     "a higher order": "--option order=2",
     "align= infers the frame": "--align similarity infers the frame",
-    "use an approximate method": "use --method linear",
     "model='mallows', groups=2": "--model mallows --groups 2",
     "groups=2": "--groups 2",
     "unranked='below'": "--others-below",
