@@ -6,12 +6,14 @@ Every case has four items left to match, so that a method compiles few shapes.
 import dataclasses
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import permvi as pv
 from permvi.inference import auto, registry
+from permvi.inference.method import split_batch, split_key
 from permvi.inference.verdict import coverage
 from permvi.inference.vi import method as relaxed
 from permvi.inference.vi import objective
@@ -324,3 +326,26 @@ def test_approximations_are_trusted_where_they_are_right(name):
     np.testing.assert_allclose(flat.diagnostics.bias_by_row, error, atol=0.02)
     if name == "map":
         assert flat.diagnostics.verdict == "do not trust"
+
+
+def test_one_programme_splits_keys_into_any_few():
+    keys = [jax.random.key(5), jax.random.key(5, impl="rbg")]
+    for key in keys:
+        for num in (1, 2, 3, 8, 9):
+            found = [jax.random.key_data(part) for part in split_key(key, num)]
+            np.testing.assert_array_equal(found, jax.random.key_data(jax.random.split(key, num)))
+    found = [jax.random.key_data(part) for part in split_batch(keys[0], 3, 2)]
+    np.testing.assert_array_equal(found, jax.random.key_data(jax.random.split(keys[0], (3, 2))))
+    with jax.threefry_partitionable(False):
+        old = jax.random.key_data(jax.random.split(keys[0], 2))
+        np.testing.assert_array_equal([jax.random.key_data(k) for k in split_key(keys[0], 2)], old)
+
+
+def test_advice_names_methods_that_take_the_problem(rng):
+    """Exact sums over 30 items are refused, so nothing advises them."""
+    model = pv.models.LinearMatching(3 * rng.normal(size=(30, 30)))
+    with pytest.warns(pv.FitWarning, match="try method='linear' or 'sequential'"):
+        pv.fit(model, "sinkhorn")
+    with pytest.raises(ValueError, match=r"got a block of 30 by 30.*use method='linear'"):
+        pv.fit(model, "exact")
+    assert pv.fit(model, "linear").diagnostics.verdict == "trust"

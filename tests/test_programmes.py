@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(_cache, "folder_in_use", tmp_path)
     before = jax.config.jax_persistent_cache_min_compile_time_secs
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    for programmes in (method.split_key, evaluation._evaluate):
+    for programmes in (method._split_key, evaluation._evaluate):
         monkeypatch.setattr(programmes, "_known", {})
     yield tmp_path
     jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
@@ -61,8 +61,8 @@ def test_programmes_are_never_made_of_what_jax_has_read_from_its_own_cache(folde
         # Another version of the code: nothing is found here, but the text is the same for JAX.
         monkeypatch.setattr(_programmes, "_surroundings", functools.partial(tuple, [os.urandom(8)]))
         for _ in range(2):
-            monkeypatch.setattr(method.split_key, "_known", {})
-            found = jnp.stack(method.split_key(key, 3))
+            monkeypatch.setattr(method._split_key, "_known", {})
+            found = jnp.stack(method._split_key(key, 3))
             np.testing.assert_array_equal(
                 jax.random.key_data(found), jax.random.key_data(jax.random.split(key, 3))
             )
@@ -70,10 +70,10 @@ def test_programmes_are_never_made_of_what_jax_has_read_from_its_own_cache(folde
 
 def test_threads_that_ask_at_once_share_a_programme(folder, monkeypatch):
     keys, seen = [jax.random.key(seed) for seed in range(4)], []
-    find = method.split_key._find
-    monkeypatch.setattr(method.split_key, "_find", lambda *given: seen.append(1) or find(*given))
+    find = method._split_key._find
+    monkeypatch.setattr(method._split_key, "_find", lambda *given: seen.append(1) or find(*given))
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda key: method.split_key(key, 3), keys))
+        found = list(threads.map(lambda key: method._split_key(key, 3), keys))
     assert len(seen) == 1
     for key, three in zip(keys, found, strict=True):
         assert (jnp.stack(three) == jax.random.split(key, 3)).all()
@@ -81,12 +81,12 @@ def test_threads_that_ask_at_once_share_a_programme(folder, monkeypatch):
 
 def test_programmes_from_disk_are_forgotten_with_all_others(folder):
     """A long process kept them, whatever it dropped otherwise, until it had no memory maps left."""
-    expected = jax.random.key_data(jnp.stack(method.split_key(jax.random.key(3), 3)))
-    gone = [weakref.ref(each.run) for each in method.split_key._known.values()]
+    expected = jax.random.key_data(jnp.stack(method._split_key(jax.random.key(3), 3)))
+    gone = [weakref.ref(each.run) for each in method._split_key._known.values()]
     _programmes.forget()
     gc.collect()
     assert [ref() for ref in gone] == [None]
-    found = jax.random.key_data(jnp.stack(method.split_key(jax.random.key(3), 3)))
+    found = jax.random.key_data(jnp.stack(method._split_key(jax.random.key(3), 3)))
     np.testing.assert_array_equal(found, expected)
     assert len(names(folder)) == 1
 
@@ -96,10 +96,10 @@ def test_keys_and_static_arguments(folder, monkeypatch):
     for _ in range(2):
         for num in (2, 3):
             np.testing.assert_array_equal(
-                jax.random.key_data(jnp.stack(method.split_key(key, num))),
+                jax.random.key_data(jnp.stack(method._split_key(key, num))),
                 jax.random.key_data(jax.random.split(key, num)),
             )
-        monkeypatch.setattr(method.split_key, "_known", {})
+        monkeypatch.setattr(method._split_key, "_known", {})
     assert len(names(folder)) == 2
 
 
@@ -137,7 +137,7 @@ def test_whatever_changes_a_programme_changes_its_name(folder, monkeypatch):
     monkeypatch.setattr(_programmes, "_surroundings", lambda: ("other code",))
     others.append(path(square, perms))
     assert len({base, *others}) == 1 + len(others)
-    weak, strong = (path_of(method.split_key, one, 2) for one in (1, np.int64(1)))
+    weak, strong = (path_of(method._split_key, one, 2) for one in (1, np.int64(1)))
     assert weak != strong
 
 
@@ -181,22 +181,22 @@ def test_functions_of_jax_models_are_not_kept(folder):
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
 def test_a_damaged_file_is_replaced(folder, monkeypatch, damage):
     key = jax.random.key(0)
-    expected = jax.random.key_data(jnp.stack(method.split_key(key, 2)))
+    expected = jax.random.key_data(jnp.stack(method._split_key(key, 2)))
     (path,) = folder.glob("*-programme")
     whole = path.read_bytes()
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
     path.write_bytes({"cut": whole[:middle], "flipped": flipped, "empty": b""}[damage])
-    monkeypatch.setattr(method.split_key, "_known", {})
+    monkeypatch.setattr(method._split_key, "_known", {})
     np.testing.assert_array_equal(
-        jax.random.key_data(jnp.stack(method.split_key(key, 2))), expected
+        jax.random.key_data(jnp.stack(method._split_key(key, 2))), expected
     )
     assert _programmes._load(path, 1) is not None
 
 
 def test_a_full_or_missing_folder_is_no_error(folder, monkeypatch):
     monkeypatch.setattr(_cache, "folder_in_use", folder / "gone")
-    assert len(method.split_key(jax.random.key(0), 2)) == 2
+    assert len(method._split_key(jax.random.key(0), 2)) == 2
 
 
 def test_programmes_with_callbacks_are_not_kept(folder):

@@ -29,6 +29,7 @@ _FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 # What may be a thousand or a decimal: 1,200 but not 0,200 or 1,25.
 _THOUSAND = re.compile(r"\s*[-+]?[1-9]\d{0,2},\d{3}\s*")
+_THOUSANDS = re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 
 # How other programs write that a number is missing.
 _MISSING = frozenset({"na", "n/a", "nan", "null", "none", "nil", "missing", "?", "-", "."})
@@ -251,11 +252,21 @@ def csv_text(header: Sequence[Any], rows: Iterable[Sequence[Any]], separator: st
 
 def _hint(text: str) -> str:
     """Say how to write what a text that is no number seems to mean; empty without a guess."""
-    if text.lower() in _MISSING:
+    if is_missing(text):
         return " (leave a cell without a number empty)"
     if text.endswith("%") and is_number(text[:-1]):
         return " (write 0.9 for 90%)"
+    if _THOUSANDS.fullmatch(text):
+        plain = text.replace(",", "")
+        # One comma may be a decimal mark, too.
+        either = f" or {text.replace(',', '.')}" if _THOUSAND.fullmatch(text) else ""
+        return f" (write {plain}{either})"
     return ""
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a text stands for a number that is missing, such as NA."""
+    return text.strip().lower() in _MISSING
 
 
 class Numbers:

@@ -92,6 +92,8 @@ def test_names_that_count_are_names(write):
         ("item,x,y\na,1,nan\n", r"line 2, column 3 \('y'\): expected a number, got 'nan'"),
         ("item,x,y\na,1,NA\n", r"expected a number, got 'NA' \(leave .* empty\)"),
         ("item,x,y\na,90%,1\n", r"expected a number, got '90%' \(write 0.9 for 90%\)"),
+        ('item,x,y\na,"1,234",1\n', r"got '1,234' \(write 1234 or 1.234\)"),
+        ('item,x,y\na,"1,234.5",1\n', r"got '1,234.5' \(write 1234.5\)"),
         ("item,x,y\na,1_000,1\n", r"line 2, column 2 \('x'\): expected a number, got '1_000'"),
         ('item,x,y\na,"1,5",2\n', r"line 2, column 2 \('x'\): expected a number, got '1,5'"),
         ("item;x;y\na;1.234,5;2\n", "expected one decimal mark, got"),

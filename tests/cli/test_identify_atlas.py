@@ -5,8 +5,10 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import permvi as pv
+from permvi import cli
 from permvi._cli.identify_atlas import feature_scores, read_inputs
 from permvi._cli.identify_files import Canonical, Recording
 from permvi._cli.identify_inputs import identification
@@ -89,6 +91,24 @@ def test_from_files_to_names_and_decisions(run, files):
     assert worm["neurons"][first]["known"]
     right = [row["identity"] == NAMES[j] for row, j in zip(worm["neurons"], who, strict=True)]
     assert sum(right) >= 5
+
+
+def test_all_names_as_a_wide_table_of_cells_from_standard_input(files):
+    folder, _ = files
+    command = ["identify", "--atlas", str(folder / "labelled.csv"), "--cells", "-", "--quiet"]
+    options = ["--probabilities", "-", "--wide"]
+    done = CliRunner().invoke(
+        cli.app, [*command, *options], input=(folder / "new.csv").read_bytes()
+    )
+    assert done.exit_code == 0
+    header, *rows = csv.reader(done.stdout.splitlines())
+    atlas = Atlas.fit(read_animals(folder / "labelled.csv"))
+    model = AtlasMatching(read_animals(folder / "new.csv")[0], atlas)
+    expected = pv.fit(model)
+    assert header == ["worm", "neuron", *atlas.labels, "unmatched"]
+    found = np.array([list(map(float, row[2:])) for row in rows])
+    np.testing.assert_allclose(found[:, :-1], expected.marginals, atol=1e-12)
+    np.testing.assert_allclose(found[:, -1], expected.p_unmatched_rows, atol=1e-12)
 
 
 def test_a_frame_is_inferred_and_told(run, files):

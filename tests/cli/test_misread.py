@@ -160,6 +160,16 @@ def test_a_distance_that_many_right_labels_exceed(run, write, num, said):
     assert ("17 % of right labels are further away" in found.stderr) == said
 
 
+def test_one_scale_for_features_of_very_different_spreads(run, write):
+    """The mass of a particle beside its coordinates would decide alone."""
+    items = write("items.csv", "name,x,mass\na,0,1000\nb,1,3000\n")
+    labels = write("labels.csv", "name,mass,x\nc,1100,0\nd,2900,1\n")
+    found = run("match", items, labels, "--scale", "1")
+    assert "values of 'mass' spread 1,800 times as widely as those of 'x'" in found.stderr
+    assert "give one for each feature" in found.stderr
+    assert run("match", items, labels, "--scale", "1,100").stderr == ""
+
+
 def test_whether_records_of_a_list_may_stay_unmatched_is_said(run, write):
     rows = ["r1,A,2", "r1,B,1", "r2,A,-1.5"]
     path = write("t.csv", "\n".join(["item,label,score", *rows]) + "\n")
@@ -171,8 +181,10 @@ def test_whether_records_of_a_list_may_stay_unmatched_is_said(run, write):
 
 
 @pytest.mark.parametrize(
-    ("row", "is_list"), [("r1,Anna,2", True), ("r1,1x,2", False), ("r1,Anna,Bea", False)]
-)
+    ("row", "is_list"),
+    [("r1,Anna,2", True), ("r1,1x,2", False), ("r1,Anna,Bea", False),
+     ("r1,NaN,2", False)],
+)  # fmt: skip
 def test_a_list_of_pairs_that_is_read_as_a_table(run, write, row, is_list):
     result = run("match", write("t.csv", f"item,label,score\n{row}\nr2,Bea,1\n"))
     assert (result.exit_code, result.stdout) == (2, "")
@@ -247,7 +259,7 @@ def test_columns_that_are_no_places_and_gaps_between_frames(run, write, monkeypa
     path = write("p.csv", "\n".join(rows))
     note, _ = run("track", path).stderr.splitlines()
     assert "used the columns frame, x, y, ignored mass" in note
-    assert "2 frames between the first and the last have no points" in note
+    assert "2 frames between the first and the last without points" in note
     _, note, _ = run("track", path, "--coords", "x,y,mass").stderr.splitlines()
     assert "mass is taken for a coordinate" in note
     assert run("track", path, "--quiet").stderr == "permvi: after the notes\n"

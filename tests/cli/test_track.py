@@ -100,7 +100,7 @@ def test_steps_over_frames_that_are_not_there_are_wider(tracked):
     near, far = "frame,x\n0,0\n1,3\n", "frame,x\n0,0\n9,3\n"
     options = ["--sd", 1, *RATES, "--volume", 50, "--memory", 0]
     (step, _), (leap, notes) = tracked(near, *options), tracked(far, *options)
-    assert "8 frames between the first and the last have no points" in notes
+    assert "8 frames between the first and the last without points" in notes
     chances = [found["points"][1]["p_new"] for found in (step, leap)]
     seen = [0.9 * 0.98**g * np.exp(-4.5 / g) / np.sqrt(2 * np.pi * g) for g in (1, 9)]
     first, later, clutter = 1.0, 0.1, 0.1

@@ -92,10 +92,15 @@ def last_states(problem, num_steps, proposal=None, seed=0, num_chains=NUM_CHAINS
 
 def row_by_row(logits):
     """Rows choose columns in turn among those that are left: a simple law with a known pmf."""
-    return Proposal({"logits": jnp.asarray(logits)}, _sample, _log_prob)
+    return Proposal({"logits": jnp.asarray(logits)}, _sample)
 
 
-def _sample(params, rng_key):
+def _sample(params, rng_key, perm):
+    drawn = _draw(params, rng_key)
+    return drawn, _log_prob(params, drawn), _log_prob(params, perm)
+
+
+def _draw(params, rng_key):
     logits = params["logits"]
 
     def step(free, inputs):

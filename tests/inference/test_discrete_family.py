@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 import permvi as pv
 from permvi.inference.discrete import conditionals, graph
-from permvi.inference.discrete.family import draw_many, log_prob, log_prob_many
+from permvi.inference.discrete.family import draw, draw_beside, draw_many, log_prob, log_prob_many
 from permvi.inference.discrete.structure import build_structure
 from permvi.problem.prepare import prepare
 from permvi.transforms.stick_breaking_limit import limit_log_prob
@@ -226,6 +226,28 @@ def test_impossible_matchings_have_probability_zero(rng):
     twice, forbidden = [0, 1, 2, 3, 0], [2, 1, 0, 3, 4]
     values = log_probs(family, np.array([[twice], [forbidden]]))
     assert (np.asarray(values) == -np.inf).all()
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "alone"),
+    [("square", "plain", True), ("masked", "lookahead", True), ("partial", "lookahead", True),
+     ("two sites", "lookahead", True), ("square", "lookahead", False)],
+)  # fmt: skip
+def test_a_draw_beside_other_choices_is_the_draw_with_both_probabilities(case, kind, alone, rng):
+    problem = problem_of(case)
+    family = random_family(problem, kind, rng)
+    family = one_component(family) if alone else family
+    every = all_choices(problem)
+    others = jnp.asarray(every[rng.integers(len(every), size=20)])
+    # One that is impossible, too: all rows want the first choice.
+    others = others.at[0].set(0)
+    keys = jax.random.split(jax.random.key(3), 20)
+    found = jax.jit(jax.vmap(draw_beside, (None, 0, 0)))(family, keys, others)
+    drawn = jax.jit(jax.vmap(draw, (None, 0)))(family, keys)
+    np.testing.assert_array_equal(found[0], drawn)
+    np.testing.assert_allclose(found[1], log_probs(family, drawn), rtol=1e-10)
+    np.testing.assert_allclose(found[2], log_probs(family, others), rtol=1e-10)
+    assert found[2][0] == -jnp.inf
 
 
 def test_large_families_take_rows_one_by_one(rng):

@@ -103,9 +103,9 @@ def test_large_blocks_are_refused_with_an_estimate(rng):
     assert re.search(
         r"block of 23 by 23 that would need about 0\.12 GiB and [\d.]+ seconds", message
     )
-    assert "pass max_size=23 or use an approximate method" in message
+    assert "pass max_size=23 or use method='linear'" in message
     assert one_sentence(message)
-    with pytest.raises(ValueError, match=r"block of 60 by 61 .* years; use an approximate method"):
+    with pytest.raises(ValueError, match=r"block of 60 by 61 .* years; use method='linear'"):
         solve_exact(rng.normal(size=(60, 61)))
     with pytest.raises(ValueError, match=r"1100 by 1100 .* than any computer has; use"):
         solve_exact(np.zeros((1100, 1100)))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from permvi import permutations
-from permvi.models import LinearMatching, Model, fingerprint
+from permvi.models import LinearMatching, Model, PointMatching, fingerprint
 
 
 def test_density_is_the_sum_over_pairs(rng):
@@ -155,3 +155,35 @@ def test_a_score_of_minus_infinity_forbids_a_pair(rng):
 def test_scores_or_costs_are_needed(given):
     with pytest.raises(TypeError, match=r"scores or costs must be given, got (neither|both)"):
         LinearMatching(**given)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"who": ["r", "s"], "A": [1.0, 2.0]}, r"in 'who'; if .*use frame.set_index\('who'\)"),
+        (
+            {"A": [1.0, 2.0], "B": ["x", "y"]},
+            r"must have numbers in all columns, got \w+ in 'B'\.$",
+        ),
+        ({"id": [17, 23], "A": [1.0, 2.0]}, r"seems to name the rows in 'id'.*set_index\('id'\)"),
+        ({"Unnamed: 0": [0, 1], "A": [1.0, 2.0]}, r"seems to name the rows in 'Unnamed: 0'"),
+    ],
+)
+def test_a_frame_whose_first_column_names_the_rows_is_refused(columns, message):
+    frame = pd.DataFrame(columns)
+    for model in (LinearMatching, lambda frame: PointMatching(frame, frame, scale=1.0)):
+        with pytest.raises((TypeError, ValueError), match=message):
+            model(frame)
+
+
+def test_other_frames_are_tables_of_numbers():
+    for columns in ({"id": [0.5, 0.7], "A": [1.0, 2.0]}, {"A": [0, 1], "id": [1.0, 2.0]}):
+        assert LinearMatching(pd.DataFrame(columns)).shape == (2, 2)
+    assert LinearMatching(pd.DataFrame({"id": [0, 1], "A": [1, 2]}, index=["r", "s"])).shape[0] == 2
+
+
+def test_known_pairs_by_a_name_that_several_have_are_refused():
+    labels = (["a", "a", "b"], ["A", "B", "C"])
+    with pytest.raises(ValueError, match=r"known must give the name of one item.* of 2"):
+        LinearMatching(np.eye(3), known={"a": "A"}, labels=labels)
+    assert LinearMatching(np.eye(3), known={"b": "A"}, labels=labels).known.tolist() == [-1, -1, 0]

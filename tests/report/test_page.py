@@ -169,8 +169,9 @@ def test_the_level_of_credible_sets_is_the_callers(rng):
     posterior = cases.nasty(rng)
     sizes = data_of(report.render(posterior, level=0.5))["sites"][0]["sizes"]
     assert sizes == [len(chosen) for chosen in posterior.credible_sets(0.5)]
-    with pytest.raises(ValueError, match="level must be in"):
-        report.render(posterior, level=0)
+    for wrong in (0, "pairs"):
+        with pytest.raises(ValueError, match="level must be in"):
+            report.render(posterior, level=wrong)
 
 
 def test_the_head_tells_where_the_numbers_come_from(rng):

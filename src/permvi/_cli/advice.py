@@ -31,9 +31,10 @@ _WORDS = {
     "for --pairs",
     "a higher order": "--option order=2",
     "align= infers the frame": "--align similarity infers the frame",
-    "use an approximate method": "use --method linear",
     "model='mallows', groups=2": "--model mallows --groups 2",
     "groups=2": "--groups 2",
+    "unranked='below'": "--others-below",
+    "give the format": "say how to read it with --format",
 }
 
 

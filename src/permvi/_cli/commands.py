@@ -86,7 +86,13 @@ def without_types_of_flags(params: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
-    """A command whose help shows no types for flags, and whose ``--json`` may name a file."""
+    """A command whose help is easy to read in a terminal, and whose ``--json`` may name a file."""
+
+    def __init__(self, *args: Any, help: str | None = None, **kwargs: Any) -> None:
+        """Join the lines of each paragraph of the help, which is as wide as the terminal."""
+        paragraphs = (help or "").split("\n\n")
+        joined = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        super().__init__(*args, help=joined, **kwargs)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters; a flag takes no value, so its help shows none."""

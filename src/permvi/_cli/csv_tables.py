@@ -17,6 +17,7 @@ from permvi._csv import (
     check_header,
     check_names,
     check_width,
+    is_missing,
     is_number,
     read_rows,
 )
@@ -330,4 +331,7 @@ def _is_numbered(row: Row) -> bool:
 def _is_pair(row: Row) -> bool:
     """Return whether a row seems to hold an item, a label and their number."""
     cells = [cell.strip() for cell in row.cells]
-    return len(cells) == 3 and cells[1][:1].isalpha() and is_number(cells[2])
+    if len(cells) != 3:
+        return False
+    is_name = cells[1][:1].isalpha() and not is_number(cells[1]) and not is_missing(cells[1])
+    return is_name and is_number(cells[2])

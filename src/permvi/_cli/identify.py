@@ -22,7 +22,7 @@ def identify(
     recordings: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[RECORDING]...",
+            metavar="RECORDING",
             help="One file for each worm; none if only --atlas is used. CSV: a row for each time "
             "step, a column for each neuron with its name in the header. NPZ or NPY: array "
             "activity (time, neurons); in NPZ optionally labels.",
@@ -54,10 +54,9 @@ def identify(
     ] = None,
     align: Annotated[
         str,
-        typer.Option(
-            metavar="none|similarity|affine",
-            help="With --atlas: whether the frame of the cells is that of the atlas, or is "
-            "inferred.",
+        options.takes_name(
+            help="With --atlas: none if the frame of the cells is that of the atlas; similarity or "
+            "affine infer it.",
             autocompletion=options.starting(_ALIGNMENTS),
         ),
     ] = _ALIGNMENTS[0],
@@ -81,10 +80,9 @@ def identify(
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            metavar="NU",
+        options.takes_number(
             help="With --positions: identities further away than this along the body are "
-            "impossible.",
+            "impossible."
         ),
     ] = None,
     position_sd: Annotated[
@@ -127,15 +125,16 @@ def identify(
         ),
     ] = False,
     noise_sd: Annotated[
-        float | None, typer.Option(help="Standard deviation of the noise.", show_default="learned")
+        float | None,
+        options.takes_number(help="Standard deviation of the noise.", show_default="learned"),
     ] = None,
     weight_sd: Annotated[
         float | None,
-        typer.Option(help="Standard deviation of the weights.", show_default="learned"),
+        options.takes_number(help="Standard deviation of the weights.", show_default="learned"),
     ] = None,
     method: Annotated[
         str,
-        typer.Option(
+        options.takes_name(
             help=f"Method of inference: {_COLLAPSED}, or another method for shared dynamics, such "
             "as rounding.",
             autocompletion=options.starting(methods.NAMES),
@@ -143,7 +142,7 @@ def identify(
     ] = _COLLAPSED,
     restarts: Annotated[
         int | None,
-        typer.Option(
+        options.takes_count(
             min=1,
             help="Number of searches from different starts.",
             show_default="default of the method",
@@ -156,6 +155,7 @@ def identify(
         Path | None, typer.Option("--csv", metavar="FILE", help="Write the table of neurons.")
     ] = None,
     probabilities: options.Probabilities = None,
+    wide: options.Wide = False,
     raw_csv: options.RawCsv = False,
     weights: Annotated[
         Path | None,
@@ -188,7 +188,7 @@ def identify(
     written = {"csv": csv_file, "weights": weights, "save": save, "plot": plot, "report": report}
     written |= {"probabilities": probabilities, "json": json_file, "curate": curate}
     written["save-atlas"] = save_atlas
-    outputs = Outputs(written, as_json, raw_csv, quiet=quiet, everything=everything, strict=strict)
+    outputs = Outputs(written, as_json, raw_csv, wide, quiet, everything, strict)
     outputs.check()
     of_method = options.settings_of(option)
     _check_sources(recordings, atlas, cells, features, save_atlas, align)
@@ -270,7 +270,7 @@ def identify(
                 "save": posterior.save,
                 "csv": outputs.table(lambda: identify_results.rows_of(found, level)),
                 "curate": outputs.table(lambda: identify_results.curation_of(found, level)),
-                "probabilities": outputs.table(lambda: identify_results.probabilities_of(found)),
+                "probabilities": outputs.table(lambda: identify_results.pairs_of(found, wide)),
                 "weights": outputs.table(
                     lambda: identify_results.weights_of(posterior, problem.model)
                 ),
@@ -354,7 +354,9 @@ def _identify_cells(
                 "save": lambda path: identify_atlas.save(path, found),
                 "csv": outputs.table(lambda: identify_results.rows_of(worms, level)),
                 "curate": outputs.table(lambda: identify_results.curation_of(worms, level)),
-                "probabilities": outputs.table(lambda: identify_results.probabilities_of(worms)),
+                "probabilities": outputs.table(
+                    lambda: identify_results.pairs_of(worms, outputs.wide)
+                ),
                 "plot": lambda path: results.save_figure(identify_results.draw(worms), path),
                 "report": lambda path: identify_atlas.write_reports(path, found, level),
             }

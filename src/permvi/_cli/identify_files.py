@@ -71,7 +71,7 @@ def read_recording(path: Path) -> Recording:
             f"{path}: expected activity that changes, got a constant neuron "
             f"{neurons[constant[0]]!r:.60}; leave it out."
         )
-    return Recording(path, path.stem, neurons, activity)
+    return Recording(path, path.stem if path.stem != "-" else "stdin", neurons, activity)
 
 
 def _recording_from_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:

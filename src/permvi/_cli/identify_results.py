@@ -143,14 +143,16 @@ def rows_of(worms: Sequence[Worm], level: float) -> list[dict[str, Any]]:
     return [{"worm": worm.name, **row} for worm in worms for row in neurons_of(worm, level)]
 
 
-def probabilities_of(worms: Sequence[Worm]) -> list[dict[str, Any]]:
-    """Return the probabilities of all identities of all neurons."""
-    names = "neuron", "identity"
-    return [
+def pairs_of(worms: Sequence[Worm], wide: bool) -> list[dict[str, Any]]:  # noqa: FBT001
+    """Return the probabilities of all identities of all neurons, see `results.probabilities_of`."""
+    rows = [
         {"worm": worm.name, **row}
         for worm in worms
-        for row in results.probabilities_of(worm.posterior, wide=False, names=names)
+        for row in results.probabilities_of(worm.posterior, wide=wide, names=("neuron", "identity"))
     ]
+    # Not all worms have neurons that may be unmatched.
+    columns = dict.fromkeys((name for row in rows for name in row), 0.0)
+    return [columns | row for row in rows]
 
 
 def curation_of(found: Sequence[Worm], level: float) -> list[dict[str, Any]]:

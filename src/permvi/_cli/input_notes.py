@@ -31,6 +31,8 @@ _POINTING, _NOT_POINTING, _FEWEST = 0.85, 0.7, 10
 _NAMING = ("", "id", "item", "items", "index", "name", "names", "row", "label", "no", "nr", "key")
 # The share of right labels beyond --unmatched from which on a note says so.
 _MANY_FAR = 0.05
+# Features in one unit, such as coordinates, rarely spread by so many times more than others.
+_UNLIKE = 30.0
 _COST_WORDS = ("cost", "dist", "loss", "penalt", "error")
 # What detectors measure of a particle beside its place.
 _NOT_PLACES = ("mass", "size", "ecc", "signal", "intensity", "quality", "area", "radius", "ep")
@@ -70,6 +72,20 @@ def of_distance(distance: float, num_features: int) -> list[str]:
         f"labels are further away; 1 % are beyond {(2 * enough) ** 0.5:.1f} standard deviations."
     )
     return [words] if far > _MANY_FAR else []
+
+
+def of_spreads(items: Table, labels: Table, scale: str) -> list[str]:
+    """Note if one scale is given for features some of which spread far more than others."""
+    spreads = np.std(labels.aligned(labels.rows, items.cols).values, axis=0)
+    most, least = int(np.argmax(spreads)), int(np.argmin(np.where(spreads > 0, spreads, np.inf)))
+    if "," in scale or spreads[most] <= _UNLIKE * spreads[least]:
+        return []
+    ratio = spreads[most] / spreads[least]
+    return [
+        f"{labels.path}: values of {items.cols[most]!r} spread {ratio:,.0f} times as widely as "
+        f"those of {items.cols[least]!r}, but --scale {scale} is one number for all; give one for "
+        "each feature, separated by commas, or leave a feature out."
+    ]
 
 
 def _larger_is_better(table: Table | PairList) -> bool | None:

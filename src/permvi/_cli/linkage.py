@@ -18,14 +18,12 @@ More = Annotated[
     typer.Argument(metavar="MORE", help="With --pairs: more files of the same table."),
 ]
 ItemCol = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With --pairs: the column of left records.")
+    str | None, options.takes_name(help="With --pairs: the column of left records.")
 ]
 LabelCol = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With --pairs: the column of right records.")
+    str | None, options.takes_name(help="With --pairs: the column of right records.")
 ]
-ScoreCol = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With --pairs: the column of scores.")
-]
+ScoreCol = Annotated[str | None, options.takes_name(help="With --pairs: the column of scores.")]
 Threshold = Annotated[
     float | None,
     typer.Option(
@@ -66,7 +64,7 @@ Out = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
+    options.takes_count(
         min=1,
         help="With --pairs: start Dask workers on this machine, which use one core each. Without, "
         "the threads of one process use all cores.",

@@ -43,14 +43,14 @@ def match(
     ] = False,
     kind: Annotated[
         str | None,
-        typer.Option(
+        options.takes_name(
             help=f"The meaning of the numbers in TABLE. {_KINDS_HELP}.",
             show_default="scores",
             autocompletion=options.starting(KINDS),
         ),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Divides scores and costs.", show_default="1")
+        float | None, options.takes_number(help="Divides scores and costs.", show_default="1")
     ] = None,
     scale: Annotated[
         str | None,
@@ -63,14 +63,15 @@ def match(
     ] = None,
     noise: Annotated[
         str | None,
-        typer.Option(
+        options.takes_name(
             help=f"With LABELS: distribution of the noise, {' or '.join(NOISES)}.",
             show_default=NOISES[0],
             autocompletion=options.starting(NOISES),
         ),
     ] = None,
     df: Annotated[
-        float | None, typer.Option(help="Degrees of freedom of student_t.", show_default="4")
+        float | None,
+        options.takes_number(help="Degrees of freedom of student_t.", show_default="4"),
     ] = None,
     unmatched: Annotated[
         str | None,
@@ -106,7 +107,7 @@ def match(
     ] = None,
     prior_kind: Annotated[
         str,
-        typer.Option(
+        options.takes_name(
             help="The meaning of the numbers in --prior, as for --kind.",
             autocompletion=options.starting(KINDS),
         ),
@@ -117,7 +118,7 @@ def match(
     level: options.Level = 0.95,
     top: Annotated[
         int | None,
-        typer.Option(
+        options.takes_count(
             min=0,
             help="Number of most probable matchings to list.",
             show_default="3, none above 500 items or labels",
@@ -276,6 +277,7 @@ def _from_features(
         for table in tables
         for note in (*input_notes.of_reading(table), *input_notes.of_names(table))
     ]
+    notes += input_notes.of_spreads(*tables, settings["scale"])
     notes += input_notes.of_sizes(items, model.shape, unpaired)
     if model.scale_prior is not None and unpaired.unmatched is not None:
         notes.append(

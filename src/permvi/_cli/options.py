@@ -1,5 +1,6 @@
 """Options that commands share, their values and checks; loads no heavy library, so help is fast."""
 
+import functools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,12 @@ ENDINGS = {
 _PRINTED = ("csv", "probabilities", "links", "weights", "curate", "json", "report", "out")
 
 
+# Options that take a number, a name or a whole number, and are shown so.
+takes_number, takes_name, takes_count = (
+    functools.partial(typer.Option, metavar=word) for word in ("NUMBER", "NAME", "N")
+)
+
+
 def starting(names: Collection[str]) -> Callable[[str], list[str]]:
     """Return a shell completion that offers these names."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
@@ -53,13 +60,13 @@ def starting(names: Collection[str]) -> Callable[[str], list[str]]:
 
 Method = Annotated[
     str,
-    typer.Option(
+    takes_name(
         help="Method of inference: auto, or a name listed by permvi methods.",
         autocompletion=starting(methods.NAMES),
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same results.")]
-Level = Annotated[float, typer.Option(help="Probability of the credible sets.")]
+Seed = Annotated[int, takes_count(min=0, help="Seed; the same seed gives the same results.")]
+Level = Annotated[float, takes_number(help="Probability of the credible sets.")]
 CsvFile = Annotated[
     Path | None,
     typer.Option(

@@ -32,11 +32,11 @@ def rank(
     ],
     *,
     model: Annotated[
-        str, typer.Option(help=f"{_KINDS}; auto: the one of largest evidence.")
+        str, options.takes_name(help=f"{_KINDS}; auto: the one of largest evidence.")
     ] = "mallows",
     format: Annotated[
         str,
-        typer.Option(
+        options.takes_name(
             help="The form of the file: preflib, arrows, orders, ranks, ratings or comparisons; "
             "auto finds out and says which."
         ),
@@ -60,20 +60,21 @@ def rank(
     ] = None,
     groups: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBER",
+        options.takes_number(
             help="Look for this many groups of voters, each with an order of its own; auto "
-            "compares 1, 2, ... by their evidence.",
+            "compares 1, 2, ... by their evidence."
         ),
     ] = None,
-    method: Annotated[str, typer.Option(help="auto, exact or mcmc, for Mallows models.")] = "auto",
+    method: Annotated[
+        str, options.takes_name(help="auto, exact or mcmc, for Mallows models.")
+    ] = "auto",
     option: Annotated[
         list[str] | None,
         options.settings_option("num_sweeps=50000, num_draws, num_resamples or max_seconds"),
     ] = None,
     seed: options.Seed = 0,
     level: Annotated[
-        float, typer.Option(help="Probability of the credible intervals of ranks.")
+        float, options.takes_number(help="Probability of the credible intervals of ranks.")
     ] = 0.95,
     csv_file: options.CsvFile = None,
     probabilities: Annotated[
@@ -124,6 +125,7 @@ def rank(
         data = pv.models.Rankings.read(
             rankings, "ranks" if ranks else format, "below" if others_below else "absent"
         )
+        data.note = advice.in_commands(data.note)
         notes = input_notes.of_rankings(rankings.name, data.note, given=ranks or format != "auto")
         asked = {"input": str(rankings), "note": data.note, "command": commands.as_typed()}
         found = pv.rank(

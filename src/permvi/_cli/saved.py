@@ -26,11 +26,11 @@ def report(
         typer.Option(metavar="FILE", help="The report.", show_default="FIT with the ending .html"),
     ] = None,
     level: Annotated[
-        float, typer.Option(help="With --json and --csv: probability of the credible sets.")
+        float, options.takes_number(help="With --json and --csv: probability of the credible sets.")
     ] = 0.95,
     top: Annotated[
         int | None,
-        typer.Option(
+        options.takes_count(
             min=0,
             help="With --json: number of most probable matchings to list.",
             show_default="3, none above 500 items or labels",

@@ -26,7 +26,8 @@ def demo(
     out: Annotated[
         Path,
         typer.Option(
-            help="Folder for figures, report.html and fit.nc; it is created if it does not exist."
+            metavar="FOLDER",
+            help="Folder for figures, report.html and fit.nc; it is created if it does not exist.",
         ),
     ],
     seed: options.Seed = 0,
@@ -106,22 +107,25 @@ def _comparison_cells(comparison: "Comparison") -> list[str]:
 def reproduce(
     study: Annotated[str, typer.Argument(help=f"{_STUDIES}.")],
     out: Annotated[
-        Path, typer.Option(help="Folder for the results; it is created if it does not exist.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder for the results; it is created if it does not exist."
+        ),
     ],
     size: Annotated[
-        str, typer.Option(help="smoke (a quick check) or paper (full size).")
+        str, options.takes_name(help="smoke (a quick check) or paper (full size).")
     ] = "smoke",
     seed: options.Seed = 0,
     workers: Annotated[
         int | None,
-        typer.Option(
+        options.takes_count(
             min=1,
             help="Number of processes of a local Dask cluster (threads for vae); 1: no cluster. "
             "Default: 1; at size paper one per core if Dask is installed.",
         ),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(help="Address of a running Dask scheduler to use instead.")
+        str | None, options.takes_name(help="Address of a running Dask scheduler to use instead.")
     ] = None,
     *,
     as_json: Annotated[
@@ -165,7 +169,9 @@ def bench(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the rows as JSON.")
     ] = None,
-    only: Annotated[str | None, typer.Option(help="Run only this group of benchmarks.")] = None,
+    only: Annotated[
+        str | None, options.takes_name(help="Run only this group of benchmarks.")
+    ] = None,
     *,
     quick: Annotated[
         bool, typer.Option("--quick", help="Use tiny sizes, to check that the benchmarks run.")

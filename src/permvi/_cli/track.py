@@ -44,46 +44,49 @@ def track(
     ] = options.INFER,
     motion: Annotated[
         str,
-        typer.Option(
+        options.takes_name(
             help="walk (random steps), velocity (particles go on in their direction), or auto.",
             autocompletion=options.starting(_MOTIONS),
         ),
     ] = "auto",
     walls: Annotated[
         str,
-        typer.Option(
+        options.takes_name(
             help="box (with a velocity, particles are reflected at the sides of the box around all "
             "points), none, or auto.",
             autocompletion=options.starting(_WALLS),
         ),
     ] = "auto",
     memory: Annotated[
-        int, typer.Option(min=0, help="In how many frames in a row a particle may be missed.")
+        int,
+        options.takes_count(min=0, help="In how many frames in a row a particle may be missed."),
     ] = 2,
     first: Annotated[
-        float | None, typer.Option(help="Mean number of particles in the first frame; inferred.")
+        float | None,
+        options.takes_number(help="Mean number of particles in the first frame; inferred."),
     ] = None,
     births: Annotated[
-        float | None, typer.Option(help="Mean number of new particles in a frame; inferred.")
+        float | None,
+        options.takes_number(help="Mean number of new particles in a frame; inferred."),
     ] = None,
     deaths: Annotated[
         float | None,
-        typer.Option(help="Probability of a particle to vanish between frames; inferred."),
+        options.takes_number(help="Probability of a particle to vanish between frames; inferred."),
     ] = None,
     missed: Annotated[
         float | None,
-        typer.Option(help="Probability of a particle to be missed in a frame; inferred."),
+        options.takes_number(help="Probability of a particle to be missed in a frame; inferred."),
     ] = None,
     false: Annotated[
-        float | None, typer.Option(help="Mean number of false points in a frame; inferred.")
+        float | None, options.takes_number(help="Mean number of false points in a frame; inferred.")
     ] = None,
     volume: Annotated[
         float | None,
-        typer.Option(help="Area or volume of the scene; by default of the box around all points."),
+        options.takes_number(
+            help="Area or volume of the scene; by default of the box around all points."
+        ),
     ] = None,
-    frame_col: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The column of frames.")
-    ] = None,
+    frame_col: Annotated[str | None, options.takes_name(help="The column of frames.")] = None,
     coords: Annotated[
         str | None,
         typer.Option(metavar="NAMES", help="The columns of coordinates, separated by commas."),
@@ -103,7 +106,7 @@ def track(
     ] = None,
     layout: Annotated[
         str,
-        typer.Option(
+        options.takes_name(
             help="Columns of --csv: permvi (all), trackpy, trackmate or napari (id,t,y,x).",
             autocompletion=options.starting(_LAYOUTS),
         ),

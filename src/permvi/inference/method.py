@@ -21,6 +21,8 @@ from permvi.problem.reduction import Reduction
 Progress = Callable[[str, int, int], None]
 # An engine's callback: ``on_progress(done, total, *numbers)``, such as an ELBO.
 StepProgress = Callable[..., None]
+# Splits of fewer keys share a programme with those of so many.
+_FEW_KEYS = 8
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -49,10 +51,27 @@ class Context(NamedTuple):
         self.progress(self.method, done, total)
 
 
-@functools.partial(light_jit, static_argnums=1)
 def split_key(rng_key: jax.Array, num: int) -> tuple[jax.Array, ...]:
-    """Return ``jax.random.split`` of a key on the host, as separate keys and by one programme."""
+    """Return ``jax.random.split`` of a key on the host, as separate keys and by one programme.
+
+    The first keys of a split do not depend on how many there are, unless JAX is told otherwise. So
+    one programme serves all small numbers.
+    """
+    config: Any = jax.config
+    is_threefry = str(jax.random.key_impl(rng_key)) == "threefry2x32"
+    alike = is_threefry and config.jax_threefry_partitionable
+    return _split_key(rng_key, max(num, _FEW_KEYS) if alike else num)[:num]
+
+
+@functools.partial(light_jit, static_argnums=1)
+def _split_key(rng_key: jax.Array, num: int) -> tuple[jax.Array, ...]:
     return tuple(jax.random.split(rng_key, num))
+
+
+@functools.partial(light_jit, static_argnums=(1, 2))
+def split_batch(rng_key: jax.Array, num: int, size: int) -> tuple[jax.Array, ...]:
+    """Return ``jax.random.split(rng_key, (num, size))`` as separate arrays of keys."""
+    return tuple(jax.random.split(rng_key, (num, size)))
 
 
 @functools.partial(light_jit, static_argnums=1)

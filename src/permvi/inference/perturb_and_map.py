@@ -124,7 +124,7 @@ def calibrate_scale(
 
 
 _NUM_DRAWS = 2000
-_ADVICE = "try method='sequential' or 'exact'"
+_ADVICE = "try method='linear' or 'sequential'"
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:

@@ -6,14 +6,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from permvi import _checks
-from permvi.models.labels import Labels, check_labels, frame_labels, is_frame, known_from_pairs
+from permvi.models.labels import (
+    Labels,
+    check_labels,
+    frame_labels,
+    frame_numbers,
+    is_frame,
+    known_from_pairs,
+)
 
 
 def real(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
     """Return ``value`` as float64 on the host; a value traced by JAX is returned as it is."""
     array = value
     if _checks.is_concrete(value):
-        array = _checks.real_array(name, value.to_numpy() if is_frame(value) else value)
+        array = _checks.real_array(name, frame_numbers(name, value) if is_frame(value) else value)
     if array.ndim not in ndims or 0 in array.shape:
         wanted = " or ".join(str(ndim) for ndim in ndims)
         raise ValueError(

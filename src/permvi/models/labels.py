@@ -1,5 +1,6 @@
 """Names of items and labels, given or taken from the index and columns of a DataFrame."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ Names = tuple[str, ...] | None
 Labels = tuple[Names, Names]
 
 NO_LABELS: Labels = (None, None)
+# What a first column is called that names the rows, as it is where a frame was read without them.
+_OF_ROWS = ("unnamed: 0", "index", "id", "item", "name", "record", "row")
 
 
 def is_frame(value: Any) -> bool:
@@ -28,6 +31,29 @@ def index_names(index: Any) -> Names:
 def frame_labels(value: Any) -> Labels:
     """Return the names of the rows and columns of a table if it is a DataFrame."""
     return (index_names(value.index), index_names(value.columns)) if is_frame(value) else NO_LABELS
+
+
+def frame_numbers(argument: str, frame: Any) -> np.ndarray:
+    """Return the numbers of a DataFrame, and refuse one whose first column seems to name the rows.
+
+    A frame that is read from a file without ``index_col`` has such a column.
+    """
+    columns = list(zip(frame.columns, frame.dtypes, strict=True))
+    for k, (name, dtype) in enumerate(columns):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            advice = f"; if it names the rows, use frame.set_index({name!r})" if k == 0 else ""
+            raise TypeError(
+                f"{argument} must have numbers in all columns, got {dtype} in {name!r:.60}{advice}."
+            )
+    array: np.ndarray = frame.to_numpy()
+    if len(columns) > 1 and str(columns[0][0]).lower() in _OF_ROWS and not index_names(frame.index):
+        first = array[:, 0]
+        if len(set(first.tolist())) == len(first) and (first == np.round(first)).all():
+            raise ValueError(
+                f"{argument} must have numbers only, got what seems to name the rows in "
+                f"{columns[0][0]!r}; use frame.set_index({columns[0][0]!r}), or rename it."
+            )
+    return array
 
 
 def distinct(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
@@ -84,6 +110,14 @@ def known_from_pairs(
     """Turn known pairs {row: column}, by name or index, into (n,) columns, -1 for unknown."""
     known = np.full(shape[0], -1)
     rows, cols = _places(labels[0]), _places(labels[1])
+    for names, entries in ((labels[0], pairs.keys()), (labels[1], pairs.values())):
+        counts = Counter(names or ())
+        for entry in entries:
+            if counts[str(entry)] > 1:
+                raise ValueError(
+                    f"known must give the name of one item or label, got {entry!r:.60}, the name "
+                    f"of {counts[str(entry)]}."
+                )
     for row, column in pairs.items():
         i = _position("known rows", row, rows, shape[0])
         known[i] = _position("known columns", column, cols, shape[1])

@@ -160,7 +160,8 @@ def gather(
             notes.append(f"times are not whole numbers, so a step is their least gap, {unit:g}")
     missing = times[-1] - times[0] + 1 - len(times)
     if (times == np.rint(times)).all() and missing > 0:
-        notes.append(f"{missing:g} frames between the first and the last have no points")
+        plural = "" if missing == 1 else "s"
+        notes.append(f"{missing:g} frame{plural} between the first and the last without points")
     place = {name: t for t, name in enumerate(names)}
     frame = np.array([place[label] for label in labels])
     order = np.argsort(frame, kind="stable")

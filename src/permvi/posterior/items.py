@@ -95,8 +95,8 @@ class Ranked(NamedTuple):
 
     def sizes(self, level: float) -> np.ndarray:
         """Return (rows,) how many states of each row it takes to reach ``level``, in (0, 1]."""
-        if not 0 < level <= 1:
-            raise ValueError(f"level must be in (0, 1], got {level}.")
+        if not (isinstance(level, int | float | np.floating) and 0 < level <= 1):
+            raise ValueError(f"level must be in (0, 1], got {level!r:.60}.")
         counts = np.diff(self.starts)
         # With rounding errors even the sum over all states may be short of the level.
         sizes, totals = counts.copy(), np.zeros(len(counts))

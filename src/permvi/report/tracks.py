@@ -121,15 +121,16 @@ def _picture(found: "TrackPosterior") -> str:
         look = 'class="sure"' if colour is None else f'stroke="{colour}"'
         parts.append(f'<path d="M{x:.1f} {y:.1f}L{u:.1f} {v:.1f}" {look} stroke-width="{width}"/>')
     dots = "".join(
-        f'<circle cx="{at[i, 0]:.1f}" cy="{at[i, 1]:.1f}" r="1.6"/>'
+        f'<circle cx="{at[i, 0]:.1f}" cy="{at[i, 1]:.1f}" r="2.4"/>'
         for i in np.flatnonzero(found.track_of == 0)[:_MAX_SURE]
     )
     frame = f"0 0 {_WIDTH + 2 * _MARGIN:.0f} {height + 2 * _MARGIN:.0f}"
     label = f"{names[0]} to the right, {names[1]} upwards"
     return (
         f'<svg viewBox="{frame}" role="img" aria-label="{escape(label)}" '
-        f'style="width:100%;height:auto;max-height:75vh"><g fill="none" stroke-linecap="round">'
-        f'{"".join(parts)}</g><g fill="currentColor" opacity="0.4">{dots}</g></svg>'
+        f'style="width:100%;height:auto;max-height:75vh">'
+        f'<g class="paths" fill="none" stroke-linecap="round">'
+        f'{"".join(parts)}</g><g fill="currentColor" opacity="0.6">{dots}</g></svg>'
         f'<p class="note">{escape(label)}; grey dots are points of no track.</p>'
     )
 

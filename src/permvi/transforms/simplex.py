@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import log_ndtr
 from jax.typing import ArrayLike
-from optax.projections import projection_simplex
 
 from permvi import _checks
 from permvi.transforms import sticks as _sticks
@@ -193,6 +192,9 @@ def project(m: ArrayLike) -> jax.Array:
     m = vector("m", m)
     # The projection ignores a common shift; without this one, large entries cancel.
     shifted = m - jax.lax.stop_gradient(jnp.max(m, axis=-1, keepdims=True))
+    # Loading optax takes a tenth of a second, and most fits need nothing of it.
+    from optax.projections import projection_simplex
+
     return jnp.vectorize(projection_simplex, signature="(n)->(n)")(shifted)
 
 

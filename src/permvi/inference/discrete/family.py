@@ -21,10 +21,12 @@ from jax import lax
 from jax.scipy.special import logsumexp
 
 from permvi.inference.discrete.conditionals import CONDITIONALS, Given, Params
-from permvi.inference.discrete.structure import Structure, begin, choose, menu
+from permvi.inference.discrete.structure import Menu, Structure, begin, choose, menu
 
 # Up to this size all rows of a draw are evaluated at once; beyond, one by one to save memory.
 _AT_ONCE = 24
+# Choices (S, n), and whether to make them instead of drawing.
+_Instead = tuple[jax.Array, jax.Array]
 
 
 @jax.tree_util.register_dataclass
@@ -63,13 +65,21 @@ def draw(family: Family, rng_key: jax.Array) -> jax.Array:
     return _draw_component(family, k, key_sites)[0]
 
 
-def draw_with_log_prob(family: Family, rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return one draw, (S, n) choices, and its exact log probability."""
+def draw_beside(
+    family: Family, rng_key: jax.Array, choices: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return one draw, (S, n) choices, its exact log probability, and that of other choices.
+
+    This compiles in half the time of `draw` and `log_prob`, since both go through the rows at once.
+    """
     if family.num_components > 1:
-        choices = draw(family, rng_key)
-        return choices, log_prob(family, choices)
-    choices, by_site = _draw_component(family, 0, jax.random.split(rng_key)[1])
-    return choices, by_site.sum()
+        drawn = draw(family, rng_key)
+        return drawn, log_prob(family, drawn), log_prob(family, choices)
+    rng_key = jax.random.split(rng_key)[1]
+    both, by_site = jax.vmap(lambda new: _draw_component(family, 0, rng_key, (choices, ~new)))(
+        jnp.array([True, False])
+    )
+    return both[0], by_site[0].sum(), by_site[1].sum()
 
 
 def draw_many(family: Family, rng_key: jax.Array, num: int) -> jax.Array:
@@ -118,19 +128,24 @@ def allowed_pairs(structure: Structure) -> jax.Array:
 
 
 def _draw_component(
-    family: Family, k: int | jax.Array, rng_key: jax.Array
+    family: Family, k: int | jax.Array, rng_key: jax.Array, instead: _Instead | None = None
 ) -> tuple[jax.Array, jax.Array]:
     """Return a draw (S, n) of a component and the log probabilities (S,) of its sites."""
     params, orders = family.component(k)
     keys = jax.random.split(rng_key, family.structure.num_sites)
     sites = jnp.arange(family.structure.num_sites)
-    return jax.vmap(lambda s, key: _draw_site(family, params, orders, s, key))(sites, keys)
+    return jax.vmap(lambda s, key: _draw_site(family, params, orders, s, key, instead))(sites, keys)
 
 
 def _draw_site(
-    family: Family, params: Params, orders: jax.Array, site: jax.Array, rng_key: jax.Array
+    family: Family,
+    params: Params,
+    orders: jax.Array,
+    site: jax.Array,
+    rng_key: jax.Array,
+    instead: _Instead | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the choices (n,) of a site and their log probability."""
+    """Return the choices (n,) of a site and their log probability, -inf if one is impossible."""
     structure = family.structure.site(site)
     n = structure.shape[0]
 
@@ -138,13 +153,22 @@ def _draw_site(
         row, key = inputs
         log_probs, found = next_choice(family, params, site, state, row)
         choice = jax.random.categorical(key, log_probs)
-        return choose(structure, state, row, found, choice), (choice, log_probs[choice])
+        if instead is None:
+            return choose(structure, state, row, found, choice), (choice, log_probs[choice])
+        choice = jnp.where(instead[1], instead[0][site, row], choice)
+        taken = _possible(found, choice)
+        return choose(structure, state, row, found, taken), (choice, log_probs[choice])
 
     order = orders[site]
     _, (choices, log_probs) = lax.scan(
         step, begin(structure), (order, jax.random.split(rng_key, n))
     )
     return jnp.zeros(n, choices.dtype).at[order].set(choices), log_probs.sum()
+
+
+def _possible(found: Menu, choice: jax.Array) -> jax.Array:
+    """Return a choice, or any allowed one after an impossible one, of probability zero."""
+    return jnp.where(found.allowed[choice], choice, jnp.argmax(found.allowed))
 
 
 def _component_log_prob(family: Family, k: jax.Array, choices: jax.Array) -> jax.Array:
@@ -166,10 +190,7 @@ def _site_log_prob(
     def step(state: Any, row: jax.Array) -> tuple[Any, Given]:
         found = menu(structure, state, row)
         given = Given(row, found.allowed, state.later.at[row].set(False), state.free)
-        # After an impossible choice, of probability zero, any allowed one will do.
-        possible = found.allowed[choices[row]]
-        choice = jnp.where(possible, choices[row], jnp.argmax(found.allowed))
-        return choose(structure, state, row, found, choice), given
+        return choose(structure, state, row, found, _possible(found, choices[row])), given
 
     def log_prob_of(given: Given) -> jax.Array:
         return CONDITIONALS[family.kind](of_site, pairs, given)[choices[given.row]]

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 
 from permvi._programmes import jit, light_jit
@@ -59,7 +58,16 @@ class Trained(NamedTuple):
     log_densities: jax.Array  # (steps * samples,)
 
 
-_OPTIMISER = optax.scale_by_adam(b1=0.9, b2=0.99)
+def _optax() -> Any:
+    """Return optax, which families without training need not load."""
+    import optax
+
+    return optax
+
+
+@functools.cache
+def _optimiser() -> Any:
+    return _optax().scale_by_adam(b1=0.9, b2=0.99)
 
 
 class _Carry(NamedTuple):
@@ -112,7 +120,7 @@ def train_batch(
 ) -> Trained:
     """`train` many problems of one shape at once: all leaves have one more axis in front."""
     if training.num_steps == 0:
-        return jax.vmap(_untrained)(families)
+        return _untrained(families)
     carry, keys = _start_batch(families, rng_keys, training.num_steps)
 
     def advance(carry: _Carry, start: int, stop: int) -> Any:
@@ -124,10 +132,14 @@ def train_batch(
     return _collect_batch(fit.state.family, outputs)
 
 
-def _untrained(family: Family) -> Trained:
-    n, S = family.structure.shape[0], family.structure.num_sites
-    nothing = jnp.zeros(0, family.log_weights.dtype)
-    return Trained(family, nothing, jnp.zeros((0, S, n), jnp.int32), nothing)
+def _untrained(families: Family) -> Trained:
+    """Return stacked families as they are; made on the host, where nothing is compiled for it."""
+    families = jax.tree.map(jnp.asarray, families)
+    n, S = families.structure.shape[0], families.structure.num_sites
+    dtype, num = families.log_weights.dtype, len(families.log_weights)
+    nothing: Any = np.zeros((num, 0), dtype)
+    choices: Any = np.zeros((num, 0, S, n), np.int32)
+    return Trained(families, nothing, choices, nothing)
 
 
 def _collect(family: Family, outputs: tuple[jax.Array, ...]) -> Trained:
@@ -136,7 +148,7 @@ def _collect(family: Family, outputs: tuple[jax.Array, ...]) -> Trained:
 
 
 def _start(family: Family) -> _Carry:
-    return _Carry(family, _OPTIMISER.init(_trainable(family)), jnp.zeros((), jnp.int32))
+    return _Carry(family, _optimiser().init(_trainable(family)), jnp.zeros((), jnp.int32))
 
 
 @functools.partial(light_jit, static_argnums=2)
@@ -210,8 +222,8 @@ def _update(
         part < training.inclusive_from, (r - r.mean()) / (num - 1), jax.nn.softmax(r) - 1 / num
     )
     (gradient,) = pull_back(coefficients)
-    direction, optimiser = _OPTIMISER.update(gradient, optimiser)
-    rate = optax.cosine_decay_schedule(training.learning_rate, training.num_steps)(step)
+    direction, optimiser = _optimiser().update(gradient, optimiser)
+    rate = _optax().cosine_decay_schedule(training.learning_rate, training.num_steps)(step)
     params, log_weights = jax.tree.map(
         lambda value, slope: (value + rate * slope).astype(value.dtype),
         _trainable(family),

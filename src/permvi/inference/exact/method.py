@@ -99,7 +99,7 @@ def list_all(problem: Problem) -> np.ndarray:
     if count > MAX_MATCHINGS:
         raise ValueError(
             f"enumeration takes at most {MAX_MATCHINGS:,} matchings, got {len(tables)} sites with "
-            f"up to {count:.3g} together; use an approximate method."
+            f"up to {count:.3g} together; use method='sequential'."
         )
     lists = [list_matchings(table) for table in tables]
     chosen = np.array(list(itertools.product(*(range(len(matchings)) for matchings in lists))))

@@ -171,7 +171,7 @@ def _refuse_large(block: Block, max_size: int) -> None:
     advice = f"pass max_size={size} or " if size <= MAX_LABELS else ""
     raise ValueError(
         f"scores must split into blocks of at most max_size={max_size} rows or columns, got a "
-        f"block of {rows} by {cols} that would need {needs}; {advice}use an approximate method."
+        f"block of {rows} by {cols} that would need {needs}; {advice}use method='linear'."
     )
 
 

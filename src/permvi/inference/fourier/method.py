@@ -68,7 +68,7 @@ def filter_scores(scores: np.ndarray, order: int) -> ScoresFit:
 _SMALL = 10
 # Up to this many items all permutations are listed.
 _LARGEST_EXACT = 6
-_ADVICE = "try a higher order, method='sequential' or 'exact'"
+_ADVICE = "try a higher order, method='linear' or 'sequential'"
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:

@@ -196,15 +196,10 @@ def propose_draws(
 ) -> tuple[jax.Array, jax.Array]:
     """Propose draws of q for (B, S, n) matchings; return them and (B,) logs of q(old) / q(new)."""
     event = perms.shape[2:] if perms.shape[1] == 1 else perms.shape[1:]
-    params, sample, log_prob, sample_with_log_prob = proposal
 
     def one(perm: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        if sample_with_log_prob is None:
-            drawn = sample(params, key)
-            log_q = log_prob(params, drawn)
-        else:
-            drawn, log_q = sample_with_log_prob(params, key)
-        ratio = log_prob(params, perm.reshape(event)) - log_q
+        drawn, log_q, log_q_old = proposal.sample(proposal.params, key, perm.reshape(event))
+        ratio = log_q_old - log_q
         new = drawn.reshape(perm.shape).astype(perm.dtype)
         feasible = space.contains(new)
         return jnp.where(feasible, new, perm), jnp.where(feasible, ratio, 0)

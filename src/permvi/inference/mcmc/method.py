@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from permvi._checks import one_of
-from permvi.inference.discrete.family import Family, draw, draw_with_log_prob, log_prob
+from permvi.inference.discrete.family import Family, draw_beside
 from permvi.inference.discrete.options import DiscreteOptions
 from permvi.inference.discrete.run import fit_family
 from permvi.inference.mcmc.options import BUDGET, MCMCOptions, Proposal
@@ -107,27 +107,16 @@ def _proposal(prepared: Prepared, context: Context) -> tuple[Proposal | None, in
         max_evaluations=None if linear else _MAX_FIT_EVALUATIONS,
     )
     family, seen = fit_family(problem, context.rng_key, evaluator(problem), options)
-    return Proposal(family, _draw, _log_prob, _draw_with_log_prob), seen.num_evaluations
+    return Proposal(family, _draw_beside), seen.num_evaluations
 
 
-def _draw(family: Family, rng_key: jax.Array) -> jax.Array:
-    return _as_perm(family, draw(family, rng_key))
-
-
-def _draw_with_log_prob(family: Family, rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    choices, log_q = draw_with_log_prob(family, rng_key)
-    return _as_perm(family, choices), log_q
-
-
-def _as_perm(family: Family, choices: jax.Array) -> jax.Array:
-    perm = jnp.where(choices < family.structure.shape[1], choices, -1)
-    return perm[0] if family.structure.num_sites == 1 else perm
-
-
-def _log_prob(family: Family, perm: jax.Array) -> jax.Array:
+def _draw_beside(
+    family: Family, rng_key: jax.Array, perm: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     n, m = family.structure.shape
     choices = jnp.where(perm < 0, m, perm).reshape(family.structure.num_sites, n)
-    return log_prob(family, choices)
+    drawn, log_q, log_q_old = draw_beside(family, rng_key, choices)
+    return jnp.where(drawn < m, drawn, -1).reshape(perm.shape), log_q, log_q_old
 
 
 def posterior_of(

@@ -112,18 +112,15 @@ def _is_number(value: Any) -> bool:
 class Proposal(NamedTuple):
     """A law q from which whole matchings are proposed.
 
-    Chains accept x' with the ratio p(x') q(x) / (p(x) q(x')), so ``log_prob`` must be the exact
-    law of ``sample``, up to a constant. Draws that violate the constraints are rejected. Both are
-    JAX functions; every new function object is compiled again, so do not create them in a loop.
+    Chains accept x' with the ratio p(x') q(x) / (p(x) q(x')), so the log probabilities must be
+    exact, up to a constant. Draws that violate the constraints are rejected. Every new function
+    object is compiled again, so do not create them in a loop.
 
     Attributes:
         params: Pytree of arrays, with an axis over problems in front if there are several.
-        sample: ``(params, rng_key) -> perm``, one matching (n,) or (S, n), -1 for unmatched.
-        log_prob: ``(params, perm) -> ()``.
-        sample_with_log_prob: Both for a new matching, if that takes less than one after the other.
+        sample: The JAX function ``(params, rng_key, x) -> (x', log q(x'), log q(x))`` of one
+            matching (n,) or (S, n), -1 for unmatched.
     """
 
     params: Any
-    sample: Callable[[Any, jax.Array], jax.Array]
-    log_prob: Callable[[Any, jax.Array], jax.Array]
-    sample_with_log_prob: Callable[[Any, jax.Array], tuple[jax.Array, jax.Array]] | None = None
+    sample: Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]

@@ -12,7 +12,7 @@ from permvi.inference.mcmc.loop import Config, DeviceRun, HostRun, Records
 from permvi.inference.mcmc.moves import MatchingSpace, only_rows_swap, swaps_need_cycles
 from permvi.inference.mcmc.options import MCMCOptions, Plan, Proposal
 from permvi.inference.mcmc.result import MCMCResult, collect
-from permvi.inference.method import StepProgress, stack
+from permvi.inference.method import StepProgress, split_batch, stack
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import best_matchings, random_feasible
 
@@ -101,9 +101,10 @@ def _run(
     )
     plan = options.plan(sum(config.counts))
     config = config._replace(thin=plan.thin)
-    start_keys, uphill_keys, run_keys = jax.random.split(rng_key, (3, len(spaces)))
+    start_keys, uphill_keys, run_keys = split_batch(rng_key, 3, len(spaces))
+    seeds = np.asarray(jax.random.key_data(start_keys))
     num = options.num_chains * options.num_temperatures
-    starts = [_starting_points(*pair, num) for pair in zip(spaces, start_keys, strict=True)]
+    starts = [_starting_points(*pair, num) for pair in zip(spaces, seeds, strict=True)]
     perms, spent = np.stack(starts), 0
     if options.start != "random":
         if problems.scores is not None:
@@ -162,9 +163,9 @@ def _in_chunks(
     return joined, interrupted
 
 
-def _starting_points(space: MatchingSpace, rng_key: jax.Array, num: int) -> np.ndarray:
+def _starting_points(space: MatchingSpace, seed: np.ndarray, num: int) -> np.ndarray:
     """Return (num, S, n) random feasible matchings, distinct where they can easily be."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
+    rng = np.random.default_rng(seed)
     # Draw twice as many as needed, so that repeats can be left out.
     drawn = random_feasible(2 * num, _allowed(space), rng)
     _, first = np.unique(drawn.reshape(2 * num, -1), axis=0, return_index=True)

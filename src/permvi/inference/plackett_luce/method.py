@@ -151,7 +151,7 @@ class PlackettLuceLaw:
 
 
 _NUM_DRAWS = 2000
-_ADVICE = "try method='sequential' or 'exact'"
+_ADVICE = "try method='auto' or 'sequential'"
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:

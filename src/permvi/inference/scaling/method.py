@@ -30,7 +30,7 @@ _MAX_STEPS = 2000
 _DAMPING = 0.2
 # Lower odds would be zero in float64, and zeros could leave no feasible matching.
 _LOWEST_LOG_ODDS = -600.0
-_ADVICE = "try method='sequential' or 'exact'"
+_ADVICE = "try method='linear' or 'sequential'"
 _REASON = (
     "marginals of an approximation without error bars: compare with method='exact' or 'sequential'"
 )

@@ -82,7 +82,7 @@ def relax(problem: Problem, family: str) -> RelaxedProblem:
     if problem.is_partial and not FAMILIES[family].masks:
         raise ValueError(
             f"problem must match every item for {family}, got a partial matching problem; "
-            "try method='rounding' or 'exact'."
+            "try method='rounding' or 'auto'."
         )
     if problem.mask is not None and not FAMILIES[family].masks:
         raise ValueError(

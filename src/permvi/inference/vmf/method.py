@@ -186,7 +186,7 @@ _NUM_ROUNDS = 4
 _DRAWS_PER_ROUND = 1000
 # The search for the first permutation.
 _SEARCH = MapOptions(num_restarts=4, polish="swap")
-_ADVICE = "try method='sequential' or 'exact'"
+_ADVICE = "try method='auto' or 'sequential'"
 
 
 def run(prepared: Prepared, context: Context) -> Posterior:

@@ -211,7 +211,9 @@ def _from_csv(path: Path) -> list[Animal]:
         if np.isinf(values).any():
             raise ValueError(f"{at(path, row.line)}: expected finite numbers, got inf.")
         text = {k: "" if p is None else row.cells[p].strip() for k, p in places.items()}
-        animal = found.setdefault(text["animal"] or path.stem, [])
+        animal = found.setdefault(
+            text["animal"] or (path.stem if path.stem != "-" else "stdin"), []
+        )
         animal.append((text["cell"] or str(len(animal)), text["name"] or None, values))
     try:
         return [

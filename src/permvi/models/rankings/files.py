@@ -79,7 +79,7 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
     notes += found.notes
     if kind != "comparisons":
         if any(sum(map(len, groups)) < len(found.items) for groups in listed):
-            absent = "did not take part (--others-below or unranked='below' puts them last)"
+            absent = "did not take part (unranked='below' puts them last)"
             meant = "come after the listed ones" if unranked == "below" else absent
             notes.append(f"items that a row does not list {meant}")
         if any(len(group) > 1 for groups in listed for group in groups):
