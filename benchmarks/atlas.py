@@ -13,7 +13,8 @@ and the loss of 20 % of the cells; "aligned" has the same cells in the frame of 
 share of draws in which ``posterior.mode`` is right in at most .03 fewer cells than if aligned, and
 ``near_aligned_mean`` the share of animals for which that holds on average over their draws.
 
-Part "points" has `PointMatching` with one standard deviation for each feature.
+Part "points" has models with one standard deviation for each feature, see
+`benchmarks.atlas_points`.
 
 Part "heads" are five raw heads, each in its own frame and with an atlas of the other four, which
 share frames by their labels: all cells, those without a name as unmatched, or the named ones only.
