@@ -211,7 +211,7 @@ def test_features(run, write, rng):
     pairs = cauchy(away, scale).prod(axis=-1)
     options = ["--scale", "0.7, 1.3", "--noise", "student_t", "--df", 1]
     assert_agrees(found(*options), pairs)
-    # As rare as one feature two standard deviations away, see tests/models/test_rarity.py.
+    # As rare as two standard deviations, see tests/models/test_rarity.py.
     alone = np.exp(log_density_as_rare("student_t", 2.0, scale, 1.0))
     options += ["--unmatched", 2]
     assert_agrees(found(*options), pairs, items=alone, labels=1)

@@ -1,4 +1,4 @@
-"""Distances that are as rare as one feature is so far away."""
+"""Distances that are as rare as a normal number is so far away."""
 
 import numpy as np
 import pytest
@@ -17,12 +17,15 @@ def test_gaussian_distances_are_quantiles_of_chi_square(d):
     assert found == pytest.approx(at_best - chi2.isf(2 * norm.sf(3.0), d) / 2, rel=1e-12)
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "student_t"])
-def test_one_feature_is_as_far_as_said(noise):
+def test_one_feature_is_at_a_quantile():
     for distance in (1e-3, 2.0, 30.0, 1e6):
-        found = log_density_as_rare(noise, distance, np.array([0.7]), 4.0)
-        right = log_density(noise, np.array([0.7 * distance]), np.array([0.7]), 4.0)
-        assert found == pytest.approx(right, rel=1e-9, abs=1e-9)
+        found = log_density_as_rare("gaussian", distance, np.array([0.7]), 4.0)
+        assert found == pytest.approx(norm.logpdf(0.7 * distance, scale=0.7), rel=1e-9, abs=1e-9)
+    for distance in (0.5, 2.0, 5.0):
+        found = log_density_as_rare("student_t", distance, np.array([0.7]), 4.0)
+        away = 0.7 * student.isf(norm.sf(distance), 4.0)
+        # Between cells of the grid, the distribution is taken to be linear.
+        assert found == pytest.approx(student.logpdf(away, 4.0, scale=0.7), abs=2e-3)
 
 
 @pytest.mark.parametrize(("df", "d"), [(1.0, 2), (4.0, 3), (4.0, 6), (30.0, 6)])
@@ -32,7 +35,7 @@ def test_as_many_draws_of_student_t_are_less_dense(df, d):
     values = log_density("student_t", draws, scale, df)
     for distance in (1.0, 3.0):
         share = (values < log_density_as_rare("student_t", distance, scale, df)).mean()
-        right = 2 * student.sf(distance, df)
+        right = 2 * norm.sf(distance)
         # Four standard errors.
         assert abs(share - right) < 4 * np.sqrt(right * (1 - right) / num)
 

@@ -96,8 +96,8 @@ def model_of_features(
 
     Both tables have the same features as columns, in any order. ``unpaired.unmatched`` is a
     distance in standard deviations: an unmatched item has the weight of a label that lies as rarely
-    so far in all features as one feature does at that distance; with an inferred scale, in units of
-    the median of the scale's prior.
+    so far as a normal number does at that distance; with an inferred scale, that is the median of
+    the scale's prior.
     ``unpaired.unused`` is the probability that a label has no item. The standard deviation
     ``scale`` is one number, one for each feature separated by commas, or "infer"; ``df`` are the
     degrees of freedom of Student's t.
@@ -176,7 +176,7 @@ def _scale(text: str, features: Sequence[str]) -> Any:
 
 
 def _log_density_at(distance: float, features: int, settings: dict[str, Any]) -> float:
-    """Return the log density that is as rare as one feature so many standard deviations away."""
+    """Return the log density that is as rare as a normal number so many deviations away."""
     if not 0 < distance < np.inf:
         raise ValueError(f"unmatched must be a positive number, got {distance:g}.")
     # Imported here because SciPy's functions take their time to load.
