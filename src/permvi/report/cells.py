@@ -166,7 +166,7 @@ def draw(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> "F
         figure.draw_without_rendering()
         for ax, (place, _) in zip(figure.axes, sides, strict=True):
             rows = np.flatnonzero(np.isfinite(place).all(axis=1))
-            words = [_figures.plain(_words(items[i])) for i in rows]
+            words = [_figures.plain(_words(items[i])) for i in rows.tolist()]
             # In points, for a font of six of them where the page has ten pixels.
             dots = ax.transData.transform(place[rows]) * 72.0 / figure.dpi
             for word, i, away in zip(words, rows, _beside(dots, words, 0.6) - dots, strict=True):
@@ -187,7 +187,7 @@ def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -
     middle = np.array([_WIDTH, height]) / 2
     rows = np.flatnonzero(seen)
     dots = (places[rows] - (low + high) / 2) * scale + middle
-    names = _beside(dots, [_words(items[k]) for k in rows])
+    names = _beside(dots, [_words(items[k]) for k in rows.tolist()])
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" font-size="10" '
         f'aria-label="Cells along {escape(axes[0])} and {escape(axes[1])}" fill="currentColor">'
