@@ -13,10 +13,12 @@ and the loss of 20 % of the cells; "aligned" has the same cells in the frame of 
 share of draws in which ``posterior.mode`` is right in at most .03 fewer cells than if aligned, and
 ``near_aligned_mean`` the share of animals for which that holds on average over their draws.
 
-Part "points" has `PointMatching` with one standard deviation for each feature.
+Part "points" has models with one standard deviation for each feature, see
+`benchmarks.atlas_points`.
 
 Part "heads" are five raw heads, each in its own frame and with an atlas of the other four, which
-share frames by their labels: all cells, those without a name as unmatched, or the named ones only.
+share frames by their labels: all cells, those without a name as unmatched, the named ones only, or
+the cell of each name that was given.
 Part "heads-simulated" are made-up heads, see `benchmarks.atlas_heads`.
 
 Probabilities are mixed with 1 % of a uniform law for the log score, because annotators err.
@@ -170,6 +172,8 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="leave out every k-th tail only")
     parser.add_argument("--draws", type=int, default=1, help="of frames and of missing cells")
     parser.add_argument("--stream", type=int, default=0, help="of random numbers")
+    kinds = list(atlas_heads.VARIANTS)
+    parser.add_argument("--variants", nargs="+", default=kinds, choices=kinds, help="made-up heads")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     found: dict[tuple[str, str], list[Answer]] = defaultdict(list)
@@ -180,7 +184,7 @@ def main() -> None:
     if "heads" in options.parts:
         parts.append(of_heads(options))
     if "heads-simulated" in options.parts:
-        parts.append(atlas_heads.of_simulated(options.draws, options.stream))
+        parts.append(atlas_heads.of_simulated(options.draws, options.stream, options.variants))
     options.out.mkdir(parents=True, exist_ok=True)
     for part in parts:
         for features, where, method, answer in part:

@@ -45,7 +45,10 @@ def read_heads() -> list[Animal]:
 
 
 def answers_of_head(heads: Sequence[Animal], left_out: int) -> Iterator[tuple[str, Answer]]:
-    """Yield answers for a raw head, given an atlas of the others; the last label is "none"."""
+    """Yield answers for a raw head, given an atlas of the others; the last answer is "none".
+
+    Answers of all cells count names as wrong that nobody gave, also where they may be right.
+    """
     atlas = Atlas.fit(align_animals([head for k, head in enumerate(heads) if k != left_out]))
     names, m = heads[left_out].names, len(atlas.labels)
     truth = np.array([atlas.labels.index(n) if n in atlas.labels else m for n in names])
@@ -60,6 +63,25 @@ def answers_of_head(heads: Sequence[Animal], left_out: int) -> Iterator[tuple[st
         yield f"head, {align}", Answer(table, mode, truth, *words)
         named = truth < m
         yield f"head, {align}, named cells", Answer(table[named], mode[named], truth[named], *words)
+        yield (
+            f"head, {align}, named labels",
+            _by_label(posterior, np.where(named, truth, -1), words),
+        )
+
+
+def _by_label(posterior: Any, truth: np.ndarray, words: tuple[str, str, float]) -> Answer:
+    """Return which cell each label is that the animal has, by all its cells.
+
+    ``truth`` (n,) are the labels of cells, -1 where nobody gave one. Whether such a cell is a label
+    that no cell has is not known, but it is none that another has. The last answer is "absent".
+    """
+    cells = np.flatnonzero(truth >= 0)
+    wanted = truth[cells]
+    n = len(truth)
+    table = np.column_stack([posterior.marginals.T, posterior.p_unmatched_cols])[wanted]
+    held = posterior.mode == wanted[:, None]
+    mode = np.where(held.any(axis=1), held.argmax(axis=1), n)
+    return Answer(table, mode, cells, *words)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,9 +174,13 @@ class _Labels:
         return self.kind.deformation * np.sqrt(2 / _WAVES) * (heights * weights).sum(axis=-1)
 
 
-def of_simulated(draws: int, stream: int) -> Iterator[tuple[str, dict[str, Any], str, Answer]]:
-    """Yield the answers for made-up heads of each variant, in so many populations."""
+def of_simulated(
+    draws: int, stream: int, variants: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any], str, Answer]]:
+    """Yield the answers for made-up heads of each of the variants, in so many populations."""
     for v, (variant, kind) in enumerate(VARIANTS.items()):
+        if variant not in variants:
+            continue
         for draw in range(draws):
             labels = _Labels(kind, np.random.default_rng([stream, v, draw]))
             atlas = Atlas.fit([labels.animal(kind.exchanged) for _ in range(kind.training)])

@@ -1,21 +1,20 @@
-"""Tails matched as points with one standard deviation for each feature, without an atlas.
+"""Tails matched with one standard deviation for each feature, as without labelled animals.
 
 Centres are means over the other animals, scales the standard deviations of their residuals.
+"Assigned" is the best matching of the same scores in which no cell is left out, as certain.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 import permvi as pv
 from benchmarks.atlas_scores import Answer
-from permvi.models import Animal, PointMatching
+from permvi.models import Animal, Atlas, AtlasMatching, PointMatching
 from permvi.models.atlas.animals import cells_by_label
-from permvi.models.points import log_density
-
-# The distance of --unmatched, and the one beyond which 1 % of right labels are.
-DISTANCES = (3.0, {3: 3.37, 6: 4.10})
+from permvi.models.rarity import log_density_as_rare
 
 
 def left_out(animals: Sequence[Animal], k: int) -> Iterator[tuple[str, Answer]]:
@@ -25,26 +24,27 @@ def left_out(animals: Sequence[Animal], k: int) -> Iterator[tuple[str, Answer]]:
     table = cells_by_label(others, names)
     centers = np.nanmean(table, axis=0)
     sd = np.sqrt(np.nanmean((table - centers) ** 2, axis=(0, 1)))
-    cells, d = animals[k].cells, len(sd)
+    cells = animals[k].cells
     truth = np.array([names.index(str(name)) for name in animals[k].names])
-    near, far = DISTANCES[0], DISTANCES[1][d]
-    models = {
-        "points": PointMatching(cells, centers, sd),
-        "points, student_t": PointMatching(cells, centers, sd / np.sqrt(2), "student_t"),
-        "points, student_t of scale sd": PointMatching(cells, centers, sd, "student_t"),
-        "points, scale inferred": PointMatching(cells / sd, centers / sd, None),
-        "points, unmatched 3": PointMatching(cells, centers, sd, row_unmatched=_alone(near, sd)),
-        "points, unmatched 1 %": PointMatching(cells, centers, sd, row_unmatched=_alone(far, sd)),
-    }
+    kinds = ("gaussian", sd), ("student_t", sd / np.sqrt(2))
+    atlas = Atlas.from_moments(centers, np.diag(sd**2), labels=names, features=animals[k].features)
+    models: dict[str, Any] = {"moments": AtlasMatching(cells, atlas)}
+    for noise, scale in kinds:
+        models[noise] = PointMatching(cells, centers, scale, noise)
+    for noise, model in list(models.items()):
+        best = linear_sum_assignment(model.scores, maximize=True)[1]
+        certain = np.eye(len(names) + 1)[best]
+        yield f"{noise}, assigned", Answer(certain, best, truth, "", "", 0.0)
+    models["student_t of scale sd"] = PointMatching(cells, centers, sd, "student_t")
+    models["scale inferred"] = PointMatching(cells / sd, centers / sd, None)
+    for distance in (3.0, 4.0):
+        for noise, scale in kinds:
+            alone = log_density_as_rare(noise, distance, scale, 4.0)
+            models[f"{noise}, unmatched {distance:g}"] = PointMatching(
+                cells, centers, scale, noise, row_unmatched=alone
+            )
     for method, model in models.items():
         yield method, _answer(model, truth)
-
-
-def _alone(distance: float, sd: np.ndarray) -> float:
-    """Return the weight of a label so many standard deviations away, as `permvi match` does."""
-    away = np.zeros(len(sd))
-    away[0] = distance * sd[0]
-    return float(log_density("gaussian", away, sd, 4.0))
 
 
 def _answer(model: Any, truth: np.ndarray) -> Answer:

@@ -68,6 +68,7 @@ def summarised(rows: list[dict[str, Any]], found: list[Answer]) -> dict[str, flo
     return {
         "accuracy": float(np.mean([row["accuracy"] for row in rows])),
         "accuracy_mode": float(np.mean([row["accuracy_mode"] for row in rows])),
+        "expected": float(top.mean()),
         "log_score": float(np.average([row["log_score"] for row in rows], weights=counts)),
         "coverage": float(np.average([row["coverage"] for row in rows], weights=counts)),
         "ece": metrics.calibration_error(top, right),

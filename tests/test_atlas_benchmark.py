@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import permvi as pv
 from benchmarks import atlas_heads
 from benchmarks.atlas_scores import losses
 
@@ -37,3 +38,16 @@ def test_made_up_heads_have_the_cells_that_are_asked_for(variant):
     assert max(named) <= atlas_heads.MOST
     nameless = np.mean([len(head) - n for head, n in zip(heads, named, strict=True)])
     assert abs(nameless - kind.nameless) < 4 * np.sqrt(max(kind.nameless, 1e-9) / 20)
+
+
+def test_a_given_name_is_judged_by_its_cell():
+    """Three cells, two labels; only the second cell was given a name, the first label."""
+    law = pv.posterior.ExactLaw(np.array([[3.0, 0], [2, 0], [0, 1]]), row_unmatched=0.0)
+    posterior = pv.Posterior.from_exact(law)
+    found = atlas_heads._by_label(posterior, np.array([-1, 0, -1]), ("trust", "fits", 0.0))
+    assert found.truth.tolist() == [1]
+    # The first cell takes the label, as `marginals` and `mode` say; the last answer is "absent".
+    expected = [*posterior.marginals[:, 0], posterior.p_unmatched_cols[0]]
+    assert found.marginals.tolist() == [expected]
+    assert found.mode.tolist() == [0]
+    assert found.marginals.sum() == pytest.approx(1.0)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import permvi as pv
+from permvi.models.rarity import log_density_as_rare
 from tests.cli import oracle
 
 ITEMS, LABELS = "abcd", "wxyz"
@@ -210,8 +211,8 @@ def test_features(run, write, rng):
     pairs = cauchy(away, scale).prod(axis=-1)
     options = ["--scale", "0.7, 1.3", "--noise", "student_t", "--df", 1]
     assert_agrees(found(*options), pairs)
-    # As much as a label two standard deviations away in one feature.
-    alone = cauchy(2 * scale[0], scale[0]) * cauchy(0, scale[1])
+    # As rare as two standard deviations, see tests/models/test_rarity.py.
+    alone = np.exp(log_density_as_rare("student_t", 2.0, scale, 1.0))
     options += ["--unmatched", 2]
     assert_agrees(found(*options), pairs, items=alone, labels=1)
     options += ["--unused", 0.2]

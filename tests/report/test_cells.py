@@ -47,3 +47,25 @@ def test_the_page_holds_the_picture(found):
     assert picture.shape[1] == 9 * 150
     assert 0.5 < picture[..., :3].mean() < 0.999
     assert "<b>" not in re.sub(r"</?bdi>", "", text).replace("&lt;b&gt;", "")
+
+
+def test_names_hide_neither_each_other_nor_cells():
+    """Boxes of names overlap nowhere, though all names on the right would."""
+    dots = np.array([[100.0, 100], [118, 102], [104, 125], [300, 100], [300, 108]])
+    words = ["DVA", "DVB", "PHAR or PLNR?", "PQR", "PVR"]
+    half = np.array([[cells._LETTER * len(word), cells._LINE] for word in words]) / 2
+
+    def overlaps(centers):
+        apart = np.abs(centers[:, None] - centers)
+        reach = half[:, None] + half
+        names = np.triu((apart < reach - 1e-9).all(axis=-1), 1).sum()
+        on_dots = (np.abs(centers[:, None] - dots) < half[:, None] + cells._DOT - 1e-9).all(axis=-1)
+        return names + on_dots.sum()
+
+    right = dots + (half + cells._DOT) * [1, 0]
+    found = cells._beside(dots, words)
+    assert overlaps(right) > 0
+    assert overlaps(found) == 0
+    # A lone name stays on the right, as near as before.
+    assert cells._beside(dots[:1], words[:1]).tolist() == right[:1].tolist()
+    assert cells._beside(np.zeros((0, 2)), []).shape == (0, 2)

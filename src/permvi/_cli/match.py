@@ -79,7 +79,7 @@ def match(
             metavar="VALUE",
             help="Allow unmatched items. An item stays unmatched rather than take a pair worse "
             "than VALUE. Or the name of a column of TABLE with a value for each item. With LABELS: "
-            "a distance in standard deviations.",
+            "a distance in standard deviations: 3 is one that 1 of 370 right labels exceeds.",
             show_default="every item is matched",
         ),
     ] = None,
@@ -284,6 +284,6 @@ def _from_features(
             f"--unmatched: distances are in units of {float(model.scale_prior[0]):.3g}, a quarter "
             "of the spread of the labels, since the scale is inferred."
         )
-    elif unpaired.unmatched is not None and settings["noise"] == "gaussian":
-        notes += input_notes.of_distance(float(unpaired.unmatched), len(tables[0].cols))
+    elif unpaired.unmatched is not None:
+        notes += input_notes.of_distance(float(unpaired.unmatched))
     return _Problem(model, {"input": str(items), "labels": str(labels), **settings}, notes)

@@ -95,8 +95,9 @@ def model_of_features(
     """Build the model of items that have the features of their labels plus noise.
 
     Both tables have the same features as columns, in any order. ``unpaired.unmatched`` is a
-    distance in standard deviations: an unmatched item has the weight of a label at that distance;
-    with an inferred scale, in units of the median of the scale's prior.
+    distance in standard deviations: an unmatched item has the weight of a label that lies as rarely
+    so far as a normal number does at that distance; with an inferred scale, that is the median of
+    the scale's prior.
     ``unpaired.unused`` is the probability that a label has no item. The standard deviation
     ``scale`` is one number, one for each feature separated by commas, or "infer"; ``df`` are the
     degrees of freedom of Student's t.
@@ -175,13 +176,14 @@ def _scale(text: str, features: Sequence[str]) -> Any:
 
 
 def _log_density_at(distance: float, features: int, settings: dict[str, Any]) -> float:
-    """Return the log density of an item this many standard deviations away, in one feature."""
+    """Return the log density that is as rare as a normal number so many deviations away."""
     if not 0 < distance < np.inf:
         raise ValueError(f"unmatched must be a positive number, got {distance:g}.")
-    scale = np.broadcast_to(settings["scale"], features)
-    away = np.zeros((1, features))
-    away[0, 0] = distance * scale[0]
-    return float(PointMatching(away, np.zeros((1, features)), **settings).scores[0, 0])
+    # Imported here because SciPy's functions take their time to load.
+    from permvi.models.rarity import log_density_as_rare
+
+    scale = np.broadcast_to(np.asarray(settings["scale"], float), features)
+    return log_density_as_rare(settings["noise"], distance, scale, settings["df"])
 
 
 def check_kind(option: str, kind: str, temperature: float) -> None:

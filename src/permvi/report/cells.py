@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 # The picture of one side in pixels, and its margin.
 _WIDTH, _HEIGHT, _MARGIN = 900, 420, 40
+# The radius of a dot, the height of a name and the mean width of a letter.
+_DOT, _LINE, _LETTER = 6.0, 11.0, 6.6
+# Where a name may be beside its dot, the best place first, and how often all are placed anew.
+_BESIDE = np.array([(1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1)])
+_SWEEPS = 3
 
 
 def write(
@@ -110,6 +115,25 @@ def _words(item: "Item") -> str:
     return str(item.best) if _is_certain(item) else f"{item.best} or {item.runner_up}?"
 
 
+def _beside(dots: np.ndarray, words: Sequence[str], size: float = 1.0) -> np.ndarray:
+    """Return centres (n, 2) of names beside dots (n, 2) where they hide each other least.
+
+    Lengths are in pixels of the page, times ``size``.
+    """
+    half = size / 2 * np.array([[_LETTER * len(word), _LINE] for word in words]).reshape(-1, 2)
+    dot = np.full(2, size * _DOT)
+    chosen = dots + _BESIDE[0] * (half + dot)
+    for _ in range(_SWEEPS):
+        for k in range(len(dots)):
+            others = np.arange(len(dots)) != k
+            centers = np.concatenate([chosen[others], dots[others]])
+            reach = half[k] + np.concatenate([half[others], np.tile(dot, (others.sum(), 1))])
+            tried = dots[k] + _BESIDE * (half[k] + dot)
+            shared = np.maximum(reach - np.abs(tried[:, None] - centers), 0.0)
+            chosen[k] = tried[np.argmin(shared.prod(axis=-1).sum(axis=1))]
+    return chosen
+
+
 def draw(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> "Figure":
     """Plot the cells along each pair of axes; certain ones are solid, the others rings.
 
@@ -135,13 +159,21 @@ def draw(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> "F
             for chosen, face in ((seen & certain, _figures.INK), (seen & ~certain, "none")):
                 x, y = place[chosen].T
                 ax.scatter(x, y, s=16, facecolors=face, edgecolors=_figures.INK)
-            for i in np.flatnonzero(seen).tolist():
-                words = _figures.plain(_words(items[i]))
-                ax.annotate(words, place[i], (4, -2), textcoords="offset points", fontsize=6)
             ax.set(xlabel=_figures.plain(names[0]), ylabel=_figures.plain(names[1]))
             ax.set_aspect("equal", adjustable="datalim")
             # As on the page, and as images of animals are stored: the second axis points down.
             ax.invert_yaxis()
+        figure.draw_without_rendering()
+        for ax, (place, _) in zip(figure.axes, sides, strict=True):
+            rows = np.flatnonzero(np.isfinite(place).all(axis=1))
+            words = [_figures.plain(_words(items[i])) for i in rows.tolist()]
+            # In points, for a font of six of them where the page has ten pixels.
+            dots = ax.transData.transform(place[rows]) * 72.0 / figure.dpi
+            for word, i, away in zip(words, rows, _beside(dots, words, 0.6) - dots, strict=True):
+                ax.annotate(
+                    word, place[i], away, textcoords="offset points", fontsize=6,
+                    ha="center", va="center",
+                )  # fmt: skip
     return figure
 
 
@@ -152,6 +184,10 @@ def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -
     # One scale for both axes, so that shapes are as they are.
     scale = float((room / np.maximum(high - low, 1e-12)).min())
     height = round(float((high - low)[1] * scale)) + 2 * _MARGIN
+    middle = np.array([_WIDTH, height]) / 2
+    rows = np.flatnonzero(seen)
+    dots = (places[rows] - (low + high) / 2) * scale + middle
+    names = _beside(dots, [_words(items[k]) for k in rows.tolist()])
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" font-size="10" '
         f'aria-label="Cells along {escape(axes[0])} and {escape(axes[1])}" fill="currentColor">'
@@ -160,15 +196,15 @@ def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -
         f'<text transform="translate(12,{height // 2}) rotate(90)" text-anchor="middle">'
         f"{escape(axes[1])} →</text>"
     ]
-    for k in np.flatnonzero(seen).tolist():
+    for k, (x, y), (u, v) in zip(rows.tolist(), dots, names, strict=True):
         item = items[k]
-        x, y = (places[k] - low) * scale + _MARGIN
         solid = _is_certain(item)
         look = 'class="solid"' if solid else 'class="open"'
         about = f"{item.item}: {item.best} {percent(item.probability)}"
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {look}><title>{escape(about)}</title>'
-            f'</circle><text x="{x + 6:.1f}" y="{y + 3:.1f}" opacity="{1 if solid else 0.75}">'
+            f'</circle><text x="{u:.1f}" y="{v + 3.5:.1f}" text-anchor="middle" '
+            f'opacity="{1 if solid else 0.75}">'
             f"{escape(_words(item))}</text>"
         )
     return f"<div class='scrolled'>{''.join(parts)}</svg></div>"
