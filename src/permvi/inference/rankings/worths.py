@@ -215,6 +215,12 @@ def solve(
     return found._replace(log_tie=(log_tie, sd))
 
 
+def for_kernels(ballots: Ballots) -> tuple[np.ndarray, ...]:
+    """(R, k) items and levels of ballots, and the nodes and weights of the quadrature for ties."""
+    choices = _Choices.of(ballots)
+    return choices.items, choices.levels, _LOG_U, _WEIGHTS
+
+
 def _data(ballots: Ballots, *, ties: bool) -> _Choices | _Comparisons:
     return _Comparisons.of(ballots) if ties else _Choices.of(ballots)
 
