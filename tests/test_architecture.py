@@ -154,7 +154,7 @@ def test_every_method_has_one_room():
 
 def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
-    assert len(files) <= 385
+    assert len(files) <= 386
     # The first 39,000 lines came in 257 files. Since then: engines for linear and quadratic models,
     # rankings and tracks, checks of models, precautions against faults, linkage, atlases, forms of
     # functions, and groups of voters with worths.

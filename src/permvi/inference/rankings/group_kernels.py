@@ -88,7 +88,9 @@ def draw_members(
     num_groups = len(shares)
     weights, members = np.zeros(num_groups), np.ones(num_groups)
     voters[:] = 0.0
-    for r in range(len(counts)):
+    if num_groups == 1:
+        voters[:, 0] = counts
+    for r in range(len(counts) if num_groups > 1 else 0):
         _add_up(shares, log_likelihoods[r], 1.0, weights)
         for _ in range(int(counts[r])):
             voters[r, _drawn(weights, rng)] += 1.0

@@ -6,8 +6,8 @@ from permvi._compiled import compiled
 from permvi.inference.rankings.group_kernels import draw_members
 from permvi.inference.rankings.worth_kernels import log_probability
 
-# Metropolis steps of each group in a sweep, and their sizes.
-_STEPS = 2
+# Metropolis steps of each group in a sweep, the last of them of the scale, and their sizes.
+_STEPS = 3
 _SIZES = np.array([0.1, 0.3, 1.0, 3.0])
 
 
@@ -88,25 +88,48 @@ def move_groups(
             v = _slice(-2.0 * np.log(sigmas[g]), 0.5 * n, 0.5 * (own**2).sum(), 2.0, rng)
             sigmas[g] = np.exp(-0.5 * v)
             _score(items, levels, nodes, weights, own, log_likelihoods[:, g])
-            for _ in range(_STEPS):
-                r = int(rng.random() * num_ballots)
-                last = levels[r].max()
-                if last < 1:
-                    continue
-                best = int(rng.random() * last)
-                shift = _SIZES[int(rng.random() * len(_SIZES))] * rng.standard_normal()
-                moved[:] = own
-                gain = 0.0
-                for k in range(items.shape[1]):
-                    if 0 <= levels[r, k] <= best:
-                        i = items[r, k]
-                        moved[i] += shift
-                        gain += (own[i] ** 2 - moved[i] ** 2) / (2.0 * sigmas[g] ** 2)
+            for step in range(_STEPS):
+                size = _SIZES[int(rng.random() * len(_SIZES))]
+                if step == _STEPS - 1:
+                    factor = np.exp(size * rng.standard_normal())
+                    before, after = np.log(sigmas[g]), np.log(factor * sigmas[g])
+                    moved[:] = factor * own
+                    gain = 0.5 * (before**2 - after**2)
+                else:
+                    r = int(rng.random() * num_ballots)
+                    # Where ballots say little, gaps are as large as sigma.
+                    size *= sigmas[g] if rng.random() < 0.5 else 1.0
+                    factor = 1.0
+                    gain = _shift(items[r], levels[r], size, own, sigmas[g], moved, rng)
                 _score(items, levels, nodes, weights, moved, proposed)
                 gain += (voters[:, g] * (proposed - log_likelihoods[:, g])).sum()
                 if np.log(rng.random()) < gain:
                     own[:] = moved
+                    sigmas[g] *= factor
                     log_likelihoods[:, g] = proposed
+
+
+@compiled()
+def _shift(
+    items: np.ndarray,
+    levels: np.ndarray,
+    size: float,
+    log_worths: np.ndarray,
+    sigma: float,
+    moved: np.ndarray,
+    rng: np.random.Generator,
+) -> float:
+    """Write log worths with the best items of a ballot shifted; return the gain of their prior."""
+    moved[:] = log_worths
+    best = int(rng.random() * levels.max())
+    shift = size * rng.standard_normal()
+    gain = 0.0
+    for k in range(len(items)):
+        if 0 <= levels[k] <= best:
+            i = items[k]
+            moved[i] += shift
+            gain += (log_worths[i] ** 2 - moved[i] ** 2) / (2.0 * sigma**2)
+    return gain
 
 
 @compiled()
@@ -133,7 +156,8 @@ def _score(
     result: np.ndarray,
 ) -> None:
     """Write the log probability of each ballot given log worths (n,) to ``result`` (R,)."""
-    worths = np.exp(log_worths - log_worths.max())
+    # No sum of worths is 0.
+    worths = np.exp(np.maximum(log_worths - log_worths.max(), -600.0))
     for r in range(len(items)):
         result[r] = log_probability(worths, items[r], levels[r], nodes, weights)
 

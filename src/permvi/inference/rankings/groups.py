@@ -35,7 +35,7 @@ MAX_GROUPS = 6
 _RUNS = 4
 _PARTICLES = 128
 # Voters are added as long as this share of the particles stays effective.
-_EFFECTIVE = 0.6
+_EFFECTIVE = 0.8
 _BISECTIONS = 12
 # Sweeps after that, then with all voters before draws and between them.
 _SWEEPS = 3
