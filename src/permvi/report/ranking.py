@@ -49,7 +49,7 @@ def render(found: "Ranking", level: float = 0.95, written: datetime | None = Non
             else [sections.section("Groups of voters", _groups(found, found.groups))]
         ),
         sections.section("What it rests on", _facts(found)),
-        sections.latents(found.posterior),
+        sections.latents(found.posterior, {"log_worth": found.items}),
         sections.settings(found.posterior),
     ]
     title = f"The order of {count(len(rows), 'item')}"
