@@ -1,6 +1,7 @@
 """How groups of voters give ballots: the parameters of P particles with G groups each."""
 
-from typing import Protocol
+import abc
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from permvi.inference.rankings import worths
 from permvi.models.rankings import Ballots
 
 
-class Voice(Protocol):
+class Voice(abc.ABC):
     """Parameters of a model, drawn from the prior at first.
 
     Attributes:
@@ -16,19 +17,26 @@ class Voice(Protocol):
     """
 
     scales: np.ndarray
+    # The compiled moves, the ballots as they take them, and (P, G, n) orders or log worths.
+    _kernels: Any
+    _ballots: tuple[np.ndarray, ...]
+    _state: np.ndarray
 
-    def __init__(
-        self, ballots: Ballots, size: tuple[int, int], rng: np.random.Generator
-    ) -> None: ...
+    @abc.abstractmethod
+    def __init__(self, ballots: Ballots, size: tuple[int, int], rng: np.random.Generator) -> None:
+        """Draw P x G groups."""
 
     @property
+    @abc.abstractmethod
     def ranks(self) -> np.ndarray:
         """(P, G, n) the rank of each item."""
 
     @property
+    @abc.abstractmethod
     def log_worths(self) -> np.ndarray:
         """(P, G, n) log worths that add up to 0, or (P, G, 0) without worths."""
 
+    @abc.abstractmethod
     def score(self, k: int, log_p: np.ndarray) -> None:
         """Write the log probabilities (R, G) of all ballots in the groups of particle k."""
 
@@ -47,12 +55,17 @@ class Voice(Protocol):
 
         The probability of the newest voter's ballot is raised to a power, ``part``.
         """
+        self._kernels.move_groups(
+            *self._ballots, counts, newest, part, self._state[k], self.scales[k], shares, log_p,
+            num_sweeps, rng,
+        )  # fmt: skip
 
     def take(self, chosen: np.ndarray) -> None:
         """Replace all particles by some of them (P,)."""
+        self._state, self.scales = self._state[chosen], self.scales[chosen]
 
 
-class _Mallows:
+class _Mallows(Voice):
     """Orders and dispersions."""
 
     def __init__(self, ballots: Ballots, size: tuple[int, int], rng: np.random.Generator) -> None:
@@ -61,41 +74,22 @@ class _Mallows:
         n = len(ballots.items)
         self._kernels = group_kernels
         self._ballots = np.ascontiguousarray(ballots.levels, np.int64), ballots.choices
-        self._orders = rng.permuted(np.broadcast_to(np.arange(n), (*size, n)).copy(), axis=-1)
+        self._state = rng.permuted(np.broadcast_to(np.arange(n), (*size, n)).copy(), axis=-1)
         self.scales = rng.exponential(size=size)
 
     @property
     def ranks(self) -> np.ndarray:
-        return np.argsort(self._orders, axis=2)
+        return np.argsort(self._state, axis=2)
 
     @property
     def log_worths(self) -> np.ndarray:
         return np.zeros((*self.scales.shape, 0))
 
     def score(self, k: int, log_p: np.ndarray) -> None:
-        self._kernels.score_groups(*self._ballots, self._orders[k], self.scales[k], log_p)
-
-    def move(
-        self,
-        k: int,
-        counts: np.ndarray,
-        newest: int,
-        part: float,
-        shares: np.ndarray,
-        log_p: np.ndarray,
-        num_sweeps: int,
-        rng: np.random.Generator,
-    ) -> None:
-        self._kernels.move_groups(
-            *self._ballots, counts, newest, part, self._orders[k], self.scales[k], shares, log_p,
-            num_sweeps, rng,
-        )  # fmt: skip
-
-    def take(self, chosen: np.ndarray) -> None:
-        self._orders, self.scales = self._orders[chosen], self.scales[chosen]
+        self._kernels.score_groups(*self._ballots, self._state[k], self.scales[k], log_p)
 
 
-class _PlackettLuce:
+class _PlackettLuce(Voice):
     """Log worths and their standard deviations."""
 
     def __init__(self, ballots: Ballots, size: tuple[int, int], rng: np.random.Generator) -> None:
@@ -104,37 +98,18 @@ class _PlackettLuce:
         self._kernels = group_worth_kernels
         self._ballots = worths.for_kernels(ballots)
         self.scales = np.exp(rng.normal(size=size))
-        self._logs = self.scales[..., None] * rng.normal(size=(*size, len(ballots.items)))
+        self._state = self.scales[..., None] * rng.normal(size=(*size, len(ballots.items)))
 
     @property
     def ranks(self) -> np.ndarray:
-        return np.argsort(np.argsort(-self._logs, axis=2), axis=2)
+        return np.argsort(np.argsort(-self._state, axis=2), axis=2)
 
     @property
     def log_worths(self) -> np.ndarray:
-        return self._logs - self._logs.mean(axis=2, keepdims=True)
+        return self._state - self._state.mean(axis=2, keepdims=True)
 
     def score(self, k: int, log_p: np.ndarray) -> None:
-        self._kernels.score_groups(*self._ballots, self._logs[k], log_p)
-
-    def move(
-        self,
-        k: int,
-        counts: np.ndarray,
-        newest: int,
-        part: float,
-        shares: np.ndarray,
-        log_p: np.ndarray,
-        num_sweeps: int,
-        rng: np.random.Generator,
-    ) -> None:
-        self._kernels.move_groups(
-            *self._ballots, counts, newest, part, self._logs[k], self.scales[k], shares, log_p,
-            num_sweeps, rng,
-        )  # fmt: skip
-
-    def take(self, chosen: np.ndarray) -> None:
-        self._logs, self.scales = self._logs[chosen], self.scales[chosen]
+        self._kernels.score_groups(*self._ballots, self._state[k], log_p)
 
 
 VOICES: dict[str, type[Voice]] = {"mallows": _Mallows, "plackett_luce": _PlackettLuce}
