@@ -154,11 +154,11 @@ def test_every_method_has_one_room():
 
 def test_files_and_lines_stay_few():
     files = list(SOURCE.rglob("*.py"))
-    assert len(files) <= 384
+    assert len(files) <= 388
     # The first 39,000 lines came in 257 files. Since then: engines for linear and quadratic models,
-    # rankings and tracks, checks of models, precautions against faults, linkage, atlases, and forms
-    # of functions.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 69_500
+    # rankings and tracks, checks of models, precautions against faults, linkage, atlases, forms of
+    # functions, groups of voters with worths, and chains that judge functions.
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 70_500
 
 
 def test_the_public_names_load_and_no_others():

@@ -239,10 +239,10 @@ def rank(
             take a tie for an unknown result.
         robust: Whether probabilities are those of a bootstrap over ballots instead of the model's.
             By default they are if a check finds that the model does not fit.
-        groups: The number of groups of voters to look for, each with an order of its own (a mixture
-            of Mallows models with Kendall's distance, so that ``model`` must be "mallows" or
-            "auto"); "auto" compares numbers by their evidence. The one order of all voters is
-            inferred all the same.
+        groups: The number of groups of voters to look for, each with an order of its own: a mixture
+            of models, which may be "mallows" or "plackett_luce"; with ``model="auto"`` it is the
+            one whose groups have more evidence. "auto" compares numbers by their evidence, too. The
+            one order of all voters is inferred all the same.
         method: "exact" or "mcmc" for Mallows models; by default exact where that takes seconds.
         seed: The same seed gives the same answer.
         num_sweeps: Sweeps of each chain over all items, if a Mallows model is sampled; by default
@@ -262,10 +262,9 @@ def rank(
     _checks.one_of("method", method, ("auto", "exact", "mcmc"))
     if groups is not None and groups != AUTO:
         _checks.whole("groups", groups, 1)
-    if groups is not None and model not in ("mallows", AUTO):
+    if groups is not None and model not in (*voters.MODELS, AUTO):
         raise ValueError(
-            "groups are mixtures of Mallows models with Kendall's distance and need the model "
-            f"'mallows' or 'auto', got {model!r}."
+            f"groups need the model 'mallows', 'plackett_luce' or 'auto', got {model!r}."
         )
     sizes = {"num_sweeps": num_sweeps, "num_draws": num_draws}
     for what, value in sizes.items():
@@ -307,21 +306,27 @@ def rank(
             seed=seed,
         )
     best = kemeny(data.against, max_seconds=max_seconds)
-    parts, tried = _groups(data, groups, seed, show)
+    parts, tried = _groups(data, groups, voters.MODELS if model == AUTO else (model,), seed, show)
     return Ranking(data, name, posterior, resampled, best, tuple(compared), answer, parts, tried)
 
 
 def _groups(
-    data: Rankings, asked: int | str | None, seed: int, progress: Progress
+    data: Rankings,
+    asked: int | str | None,
+    models: Sequence[str],
+    seed: int,
+    progress: Progress,
 ) -> tuple[Groups | None, tuple[ComparedGroups, ...]]:
-    """Find groups of voters if they are asked for."""
+    """Find groups of voters if they are asked for; the numbers and models that were compared."""
     if asked is None:
         return None, ()
     if asked == AUTO:
-        found, tried = voters.choose(data.ballots, seed, progress=progress)
+        found, tried = voters.choose(data.ballots, seed, models, progress=progress)
         return found, tuple(tried)
     progress("looking for groups of voters", 0, 1)
-    return voters.solve(data.ballots, int(asked), seed), ()
+    several = [voters.solve(data.ballots, int(asked), seed, model) for model in models]
+    best = max(several, key=lambda one: one.log_evidence)
+    return best, tuple(map(voters.compared, several)) if len(several) > 1 else ()
 
 
 def compare(rankings: Rankings, seed: int = 0, progress: Progress = silent) -> list[Compared]:

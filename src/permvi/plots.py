@@ -243,6 +243,7 @@ def ranking(rows: "Sequence[RankedItem]", ax: Axes | None = None) -> Axes:
         )
         ax.plot([row.mean for row in rows], places, "o", color=_BLUE, markersize=4)
         ax.set(xlabel="rank", xlim=(0.5, len(rows) + 0.5))
+        ax.locator_params(axis="x", integer=True)
         ax.set_yticks(places, [_short(row.item) for row in rows])
         ax.invert_yaxis()
         ax.tick_params(length=2, width=0.6)

@@ -245,6 +245,13 @@ def test_groups_of_voters_are_shown(run, write):
         ("C", "B", "A"),
     }
     assert found["compared"] == []
+    worths = json.loads(
+        run("rank", path, "--groups", "2", "--model", "plackett_luce", "--json").stdout
+    )["groups"]
+    assert worths["model"] == "plackett_luce"
+    for group in worths["groups"]:
+        assert group["log_worth"][group["order"][0]] > group["log_worth"][group["order"][-1]]
+        assert group["sigma"]["mean"] > 0
     refused = run("rank", path, "--groups", "two")
     assert refused.exit_code == 2
     assert "--groups must be a whole number or auto, got 'two'." in refused.output

@@ -285,6 +285,44 @@ def test_worths_against_prior_draws(ties, rng):
 GAMES = [("a", "b", 4), ("b", "a", 1), ("b", "c", 2), ("c", "b", 2), ("a", "c", 1)]
 
 
+@pytest.mark.parametrize(
+    "orders",
+    [
+        # Ballots that leave much open: the posterior of the worths is skew and long-tailed.
+        [[(0, 1), 2]] * 3 + [[2, 0]] * 2 + [[1, 2, 0]] * 2,
+        [[(0, 1), (2, 3), 4]] * 2 + [[1, (0, 4), 2]] * 2,
+        [[0, 1, (2, 3)]] * 4 + [[(0, 2), 3]],
+    ],
+)
+def test_worths_that_ballots_say_little_of_against_prior_draws(orders, rng):
+    data = Rankings(orders)
+    found = solve.answer("plackett_luce", data.ballots, 0)
+    n, num = len(data.items), 1_000_000
+    sigmas = np.exp(rng.normal(size=num))
+    draws = sigmas[:, None] * rng.normal(size=(num, n))
+    p = np.ones(num)
+    for ballot, count in zip(data.ballots.groups, data.ballots.counts, strict=True):
+        once = np.zeros(num)
+        for parts in itertools.product(*map(itertools.permutations, ballot)):
+            order = [item for part in parts for item in part]
+            keys = np.exp(draws[:, order])
+            left = np.cumsum(keys[:, ::-1], axis=1)[:, ::-1]
+            once += (keys / left).prod(axis=1)
+        p *= once**count
+    error = p.std() / p.mean() / np.sqrt(num)
+    expected = np.log(p.mean())
+    # The sum over sigma leaves out what is beyond exp(4.5) and below exp(-3).
+    apart = abs(found.solved.log_evidence - expected)
+    assert apart < 4 * np.hypot(error, found.evidence_se) + 0.01
+    ranks = np.argsort(np.argsort(-draws, axis=1), axis=1)
+    true = np.stack([np.bincount(ranks[:, i], p, minlength=n) for i in range(n)]) / p.sum()
+    effective = p.sum() ** 2 / (p**2).sum()
+    spread = np.sqrt(true * (1 - true) / effective).sum(axis=1)
+    apart = 0.5 * np.abs(np.asarray(found.solved.marginals) - true).sum(axis=1)
+    assert (apart < 0.01 + spread).all()
+    assert found.diagnostics.verdict == "trust"
+
+
 def test_ties_of_comparisons_as_results_against_prior_draws(rng):
     # Three ties of a and b, and one of b and c.
     rows = [[(first,), (second,)] for first, second, _ in GAMES] + [[("a", "b")], [("b", "c")]]

@@ -333,6 +333,27 @@ def test_the_kind_of_motion_is_chosen_in_a_small_box(motion, rng):
     assert found.settings["motion"] == motion
 
 
+def test_links_shown_have_the_largest_f1_expected(rng):
+    frames = [rng.normal(size=(3, 1)) for _ in range(3)]
+    found = pv.track(frames, 1.0, births=0.1, deaths=0.05, missed=0.1, false=0.2, memory=1)
+    p, ends = found.p_links, np.stack([found.tails, found.cands + len(found.p_false)])
+
+    def f1(chosen):
+        return 2 * p[chosen].sum() / (len(chosen) + p.sum())
+
+    best = 0.0
+    likely = np.argsort(-p)[:14].tolist()
+    for size in range(1, 7):
+        for chosen in map(list, itertools.combinations(likely, size)):
+            points = ends[:, chosen].ravel()
+            if len(set(points.tolist())) == len(points):
+                best = max(best, f1(chosen))
+    shown = np.flatnonzero(found.previous[found.tails] == found.cands)
+    assert len(shown) == np.count_nonzero(found.previous >= 0)
+    assert f1(shown) == pytest.approx(best, abs=1e-3)
+    assert best > 0.4
+
+
 def test_a_missed_point_does_not_end_its_track():
     frames = [[[0.0, 0.0], [9.0, 9.0]], [[0.1, 0.0]], [[0.0, 0.1], [9.1, 9.0]]]
     rates = {"births": 0.1, "deaths": 0.01, "missed": 0.1, "false": 0.1}

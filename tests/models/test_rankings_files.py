@@ -267,6 +267,13 @@ def test_other_columns_are_no_items(read, content, items, levels, note):
     assert note in model.note
 
 
+def test_a_first_column_of_items_is_not_said_to_name_judges(read):
+    model = read("item,judge,rank\nA,1,1\nB,1,2\nA,2,2\nB,2,1\n")
+    assert model.items == ("A", "B")
+    assert model.levels.tolist() == [[0, 1], [1, 0]]
+    assert model.note.endswith("1 for the best): 2 rankings of 2 items")
+
+
 def test_ties_between_arrows_may_be_tildes(read):
     model = read("A > B ~ C\nC > A > B~2\n", "r.txt")
     assert model.items == ("A", "B", "C", "B~2")

@@ -62,7 +62,7 @@ def rank(
         str | None,
         options.takes_number(
             help="Look for this many groups of voters, each with an order of its own; auto "
-            "compares 1, 2, ... by their evidence."
+            "compares 1, 2, ... by their evidence. For the models mallows and plackett_luce.",
         ),
     ] = None,
     method: Annotated[
@@ -184,13 +184,15 @@ def as_object(found: "Ranking", items: "Sequence[RankedItem]", level: float) -> 
 
 def _groups_as_object(found: "Ranking", parts: "Groups") -> Mapping[str, Any]:
     return {
+        "model": parts.model,
         "log_evidence": parts.log_evidence,
         "log_evidence_se": parts.log_evidence_se,
         "compared": [one._asdict() for one in found.compared_groups],
         "groups": [
             {
                 "share": share[0], "share_low": share[1], "share_high": share[2],
-                "theta": {"mean": theta[0], "sd": theta[1]},
+                parts.scale: {"mean": theta[0], "sd": theta[1]},
+                **_log_worths(found.items, parts, k),
                 "order": found.group_order(k),
                 "marginals": parts.orders[k].marginals.tolist(),
                 **results.verdict_of(parts.orders[k]),
@@ -200,6 +202,14 @@ def _groups_as_object(found: "Ranking", parts: "Groups") -> Mapping[str, Any]:
             )
         ],
     }  # fmt: skip
+
+
+def _log_worths(
+    items: "Sequence[str]", parts: "Groups", group: int
+) -> Mapping[str, Mapping[str, float]]:
+    if parts.log_worths is None:
+        return {}
+    return {"log_worth": dict(zip(items, parts.log_worths[group].tolist(), strict=True))}
 
 
 def show(
@@ -256,15 +266,15 @@ def _show_groups(found: "Ranking", parts: "Groups") -> None:
     if found.compared_groups:
         terminal.table(
             "How many groups of voters?",
-            [">groups", ">log evidence"],
+            [">groups", "model", ">log evidence"],
             [
-                [str(one.num_groups), f"{one.log_evidence:.1f} ± {one.se:.2g}"]
+                [str(one.num_groups), one.model, f"{one.log_evidence:.1f} ± {one.se:.2g}"]
                 for one in found.compared_groups
             ],
         )
     terminal.table(
         "What does each group say?",
-        [">group", ">voters", "95 % interval", ">theta", "order", "verdict"],
+        [">group", ">voters", "95 % interval", f">{parts.scale}", "order", "verdict"],
         [
             [
                 str(k + 1),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Links less probable than this are never chosen.
 _NEVER = 0.01
+# Links are chosen anew until the F1 that is expected changes by less than this.
+_SAME_F1 = 1e-3
 
 
 class Track(NamedTuple):
@@ -89,12 +91,23 @@ class TrackPosterior:
     def previous(self) -> np.ndarray:
         """(N,) the earlier point that each is linked with, -1 for none.
 
-        Of all associations this one has the most points whose link, or lack of one, is expected to
-        be right.
+        These links have the largest F1 expected, approximately the share of right links among those
+        chosen and those that there are: links count if they are more probable than half of it.
         """
-        kept = np.flatnonzero(self.p_links > _NEVER)
-        shares = self.tails[kept], self.cands[kept], self.p_links[kept]
-        return solve_pairs(Pairs(*shares, self.p_new, np.zeros(len(self.p_new)))).perm
+        nothing = np.zeros(len(self.p_false))
+        found = nothing.astype(np.int64) - 1
+        # Links above one half never share a point, and are most of those chosen.
+        chosen, last = self.p_links > 0.5, np.inf
+        while True:
+            expected = 2 * self.p_links[chosen].sum()
+            f1 = float(expected / max(np.count_nonzero(chosen) + self.p_links.sum(), 1.0))
+            if abs(f1 - last) < _SAME_F1:
+                return found
+            last = f1
+            kept = np.flatnonzero(self.p_links > max(0.5 * f1, _NEVER))
+            shares = self.tails[kept], self.cands[kept], self.p_links[kept]
+            found = solve_pairs(Pairs(*shares, nothing + 0.5 * f1, nothing)).perm
+            chosen = self.cands == found[self.tails]
 
     @cached_property
     def p_previous(self) -> np.ndarray:

@@ -49,7 +49,7 @@ def render(found: "Ranking", level: float = 0.95, written: datetime | None = Non
             else [sections.section("Groups of voters", _groups(found, found.groups))]
         ),
         sections.section("What it rests on", _facts(found)),
-        sections.latents(found.posterior),
+        sections.latents(found.posterior, {"log_worth": found.items}),
         sections.settings(found.posterior),
     ]
     title = f"The order of {count(len(rows), 'item')}"
@@ -160,14 +160,14 @@ def _groups(found: "Ranking", parts: "Groups") -> str:
             zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
         )
     ]
-    header = ("Group", "Share of the voters (95%)", "Theta", "Order", "Verdict")
+    header = ("Group", "Share of the voters (95%)", parts.scale.capitalize(), "Order", "Verdict")
     text = sections.scrolled(header, rows, "groups")
     if found.compared_groups:
         tried = [
-            (str(one.num_groups), f"{one.log_evidence:.1f} ± {one.se:.2g}")
+            (str(one.num_groups), escape(one.model), f"{one.log_evidence:.1f} ± {one.se:.2g}")
             for one in found.compared_groups
         ]
-        text += sections.table_of(("Number of groups", "Log evidence"), tried, "numbers")
+        text += sections.table_of(("Number of groups", "Model", "Log evidence"), tried, "numbers")
     return text
 
 

@@ -181,8 +181,11 @@ def diagnostics(posterior: "Posterior") -> str:
     return section("Can this be trusted?", facts_of(facts) + table + trace_figure(found.elbo_trace))
 
 
-def latents(posterior: "Posterior") -> str:
-    """Means and standard deviations of other latent variables; ranges for large arrays."""
+def latents(posterior: "Posterior", names: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Means and standard deviations of other latent variables; ranges for large arrays.
+
+    ``names`` may hold names of the entries of a variable.
+    """
     if not posterior.latents:
         return ""
     rows = []
@@ -191,7 +194,7 @@ def latents(posterior: "Posterior") -> str:
         if mean.size <= _MAX_LATENT_ENTRIES:
             rows += [
                 (
-                    escape(key + _subscript(place)),
+                    escape(key + _subscript(place, (names or {}).get(key))),
                     number(float(mean[place]), 4),
                     number(float(sd[place])),
                 )
@@ -305,7 +308,9 @@ def _save(file: str, label: str, kind: str, content: bytes) -> str:
     return f'<a class="small" download="{file}" href="data:{kind};base64,{data}">{label}</a>'
 
 
-def _subscript(place: tuple[int, ...]) -> str:
+def _subscript(place: tuple[int, ...], names: Sequence[str] | None) -> str:
+    if names is not None:
+        return f" of {names[place[0]]}"
     return f"[{', '.join(map(str, place))}]" if place else ""
 
 

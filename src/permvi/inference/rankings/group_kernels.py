@@ -14,6 +14,8 @@ def move_groups(
     levels: np.ndarray,
     choices: np.ndarray,
     counts: np.ndarray,
+    newest: int,
+    part: float,
     orders: np.ndarray,
     thetas: np.ndarray,
     shares: np.ndarray,
@@ -30,6 +32,8 @@ def move_groups(
         levels: (R, n) ballots, -1 for items that a ballot does not have.
         choices: (R, n) how often sums of 1 to n terms are part of each ballot's normaliser.
         counts: (R,) how often each ballot was given.
+        newest: The ballot of one more voter.
+        part: The power, from 0 to below 1, to which the probability of that ballot is raised.
         orders: (G, n) the items of each group's order, the best first; changed in place.
         thetas: (G,) dispersions; changed in place.
         shares: (G,) shares of the groups; changed in place.
@@ -41,16 +45,9 @@ def move_groups(
     num_groups = len(thetas)
     voters = np.zeros((num_ballots, num_groups))
     tables = np.zeros((num_groups, n, n))
-    weights, scores, nothing = np.zeros(num_groups), np.zeros(n), np.zeros((n, n))
+    scores, nothing = np.zeros(n), np.zeros((n, n))
     for _ in range(num_sweeps):
-        voters[:] = 0.0
-        for r in range(num_ballots):
-            _draw_voters(voters[r], counts[r], shares, log_likelihoods[r], weights, rng)
-        total = 0.0
-        for g in range(num_groups):
-            shares[g] = rng.standard_gamma(1.0 + voters[:, g].sum())
-            total += shares[g]
-        shares /= total
+        draw_members(voters, counts, newest, part, shares, log_likelihoods, rng)
         tables[:] = 0.0
         for r in range(num_ballots):
             for i in range(n):
@@ -75,25 +72,57 @@ def move_groups(
 
 
 @compiled()
-def _draw_voters(
+def draw_members(
     voters: np.ndarray,
-    count: float,
+    counts: np.ndarray,
+    newest: int,
+    part: float,
     shares: np.ndarray,
     log_likelihoods: np.ndarray,
-    weights: np.ndarray,
     rng: np.random.Generator,
 ) -> None:
-    """Draw the groups (G,) of all voters who gave one ballot; ``weights`` is room for G numbers."""
-    most = log_likelihoods.max()
-    total = 0.0
-    for g in range(len(weights)):
-        total += shares[g] * np.exp(log_likelihoods[g] - most)
+    """Draw how many voters of each ballot are in each group (R, G), then shares given these.
+
+    Voters and shares (G,) are changed in place; the newest voter counts in part.
+    """
+    num_groups = len(shares)
+    weights, members = np.zeros(num_groups), np.ones(num_groups)
+    voters[:] = 0.0
+    if num_groups == 1:
+        voters[:, 0] = counts
+    for r in range(len(counts) if num_groups > 1 else 0):
+        _add_up(shares, log_likelihoods[r], 1.0, weights)
+        for _ in range(int(counts[r])):
+            voters[r, _drawn(weights, rng)] += 1.0
+    for g in range(num_groups):
+        members[g] += voters[:, g].sum()
+    if part > 0:
+        _add_up(shares, log_likelihoods[newest], part, weights)
+        g = _drawn(weights, rng)
+        voters[newest, g] += part
+        members[g] += 1.0
+    for g in range(num_groups):
+        shares[g] = rng.standard_gamma(members[g])
+    shares /= shares.sum()
+
+
+@compiled()
+def _add_up(
+    shares: np.ndarray, log_likelihoods: np.ndarray, power: float, weights: np.ndarray
+) -> None:
+    """Write the cumulative weights (G,) of the groups of a voter to ``weights``."""
+    most, total = log_likelihoods.max(), 0.0
+    for g in range(len(shares)):
+        total += shares[g] * np.exp(power * (log_likelihoods[g] - most))
         weights[g] = total
-    for _ in range(int(count)):
-        place, g = rng.random() * total, 0
-        while g < len(weights) - 1 and place >= weights[g]:
-            g += 1
-        voters[g] += 1.0
+
+
+@compiled()
+def _drawn(cumulative: np.ndarray, rng: np.random.Generator) -> int:
+    place, g = rng.random() * cumulative[-1], 0
+    while g < len(cumulative) - 1 and place >= cumulative[g]:
+        g += 1
+    return g
 
 
 @compiled()

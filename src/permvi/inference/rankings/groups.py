@@ -1,8 +1,9 @@
-r"""Groups of voters, each with an order and a dispersion of its own.
+r"""Groups of voters, each with an order and parameters of its own.
 
 A voter belongs to group g with probability :math:`\pi_g` and gives ballot r with probability
-:math:`p_r(\sigma_g, \theta_g)` of a Mallows model with Kendall's distance. Shares have a uniform
-(Dirichlet) prior, orders a uniform and dispersions an exponential one, as in `families`. So
+:math:`p_r(\sigma_g, \theta_g)` of a Mallows model with Kendall's distance, or
+:math:`p_r(w_g)` of a Plackett-Luce model. Shares have a uniform (Dirichlet) prior, orders,
+dispersions and worths the priors of `families` and `worths`. So
 
 .. math:: p(\text{ballots} \mid \sigma, \theta, \pi) =
           \prod_r \Big( \sum_g \pi_g \, p_r(\sigma_g, \theta_g) \Big)^{c_r}.
@@ -14,6 +15,7 @@ how many groups there are.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,15 +24,19 @@ from scipy.special import logsumexp, softmax
 
 from permvi._checks import whole
 from permvi.inference.method import Progress, silent
+from permvi.inference.rankings.voices import VOICES, Voice
 from permvi.models.rankings import Ballots
 from permvi.posterior import Posterior, diagnose
 
+# The models that groups can have.
+MODELS = tuple(VOICES)
 MAX_GROUPS = 6
 # Independent runs, and particles of each.
 _RUNS = 4
 _PARTICLES = 128
 # Voters are added as long as this share of the particles stays effective.
 _EFFECTIVE = 0.8
+_BISECTIONS = 12
 # Sweeps after that, then with all voters before draws and between them.
 _SWEEPS = 3
 _SETTLING = 10
@@ -48,7 +54,10 @@ class Groups:
     Attributes:
         shares: (G, 3) mean share of the voters, and its central 95 % interval.
         orders: A posterior over the order of the items for each group.
-        thetas: (G, 2) mean and standard deviation of the dispersion.
+        model: "mallows" or "plackett_luce".
+        thetas: (G, 2) mean and standard deviation of the dispersion, or of sigma for
+            "plackett_luce".
+        log_worths: (G, n) mean log worths, which add up to 0; None without worths.
         memberships: (R, G) the probability that a voter with each of the ballots is in each group.
         log_evidence: The log probability of the ballots.
         log_evidence_se: Its standard error, from independent runs.
@@ -56,7 +65,9 @@ class Groups:
 
     shares: np.ndarray
     orders: tuple[Posterior, ...]
+    model: str
     thetas: np.ndarray
+    log_worths: np.ndarray | None
     memberships: np.ndarray
     log_evidence: float
     log_evidence_se: float
@@ -64,36 +75,66 @@ class Groups:
     def __len__(self) -> int:
         return len(self.orders)
 
+    @property
+    def scale(self) -> str:
+        """The name of the parameter of each group that `thetas` holds."""
+        return "theta" if self.log_worths is None else "sigma"
+
 
 class ComparedGroups(NamedTuple):
-    """A number of groups, its log evidence and the standard error of that."""
+    """A number of groups of a model, its log evidence and the standard error of that."""
 
     num_groups: int
     log_evidence: float
     se: float
+    model: str
 
 
 def choose(
-    ballots: Ballots, seed: int, most: int = 4, progress: Progress = silent
+    ballots: Ballots,
+    seed: int,
+    models: Sequence[str] = ("mallows",),
+    most: int = 4,
+    progress: Progress = silent,
 ) -> tuple[Groups, list[ComparedGroups]]:
-    """Find the least number of groups as good by evidence as any; stop where that clearly falls."""
-    found: list[Groups] = []
-    for num in range(1, most + 1):
-        progress("comparing groups of voters", num - 1, most)
-        last = solve(ballots, num, seed)
-        found.append(last)
-        best = max(found, key=lambda groups: groups.log_evidence)
-        errors = best.log_evidence_se + last.log_evidence_se
-        if best.log_evidence - last.log_evidence > _CLEARLY_WORSE + 3 * errors:
-            break
-    enough = best.log_evidence - best.log_evidence_se - _AS_GOOD
-    chosen = next(
-        groups for groups in found if groups.log_evidence + groups.log_evidence_se > enough
-    )
-    return chosen, [ComparedGroups(len(g), g.log_evidence, g.log_evidence_se) for g in found]
+    """Find the model of most evidence, and the least number of its groups as good as any.
+
+    More groups are tried until the evidence clearly falls.
+    """
+    tried: list[ComparedGroups] = []
+    chosen: Groups | None = None
+    for model in models:
+        found: list[Groups] = []
+        for num in range(1, most + 1):
+            progress("comparing groups of voters", num - 1, most)
+            last = solve(ballots, num, seed, model)
+            found.append(last)
+            best = max(found, key=_evidence)
+            errors = best.log_evidence_se + last.log_evidence_se
+            if best.log_evidence - last.log_evidence > _CLEARLY_WORSE + 3 * errors:
+                break
+        tried += [compared(groups) for groups in found]
+        if chosen is not None and chosen.log_evidence > best.log_evidence:
+            continue
+        enough = best.log_evidence - best.log_evidence_se - _AS_GOOD
+        chosen = next(
+            groups for groups in found if groups.log_evidence + groups.log_evidence_se > enough
+        )
+    if chosen is None:
+        raise ValueError("models must name at least one model, got none.")
+    return chosen, tried
 
 
-def solve(ballots: Ballots, num_groups: int, seed: int) -> Groups:
+def compared(groups: Groups) -> ComparedGroups:
+    """Return the evidence of groups."""
+    return ComparedGroups(len(groups), groups.log_evidence, groups.log_evidence_se, groups.model)
+
+
+def _evidence(groups: Groups) -> float:
+    return groups.log_evidence
+
+
+def solve(ballots: Ballots, num_groups: int, seed: int, model: str = "mallows") -> Groups:
     """Sample the posterior of a number of groups.
 
     Raises:
@@ -108,14 +149,14 @@ def solve(ballots: Ballots, num_groups: int, seed: int) -> Groups:
             f"{ballots.counts[ballots.counts != np.rint(ballots.counts)][0]:g}."
         )
     runs = [
-        _Run(ballots, num_groups, np.random.default_rng([seed, num_groups, k]))
+        _Run(ballots, model, num_groups, np.random.default_rng([seed, num_groups, k]))
         for k in range(_RUNS)
     ]
     evidences = np.array([run.anneal() for run in runs])
     draws = _aligned([run.draw() for run in runs])
     value = float(logsumexp(evidences) - np.log(_RUNS))
     error = float(evidences.std(ddof=1) / np.sqrt(_RUNS))
-    return _summarised(ballots, draws, softmax(evidences), value, error)
+    return _summarised(ballots, model, draws, softmax(evidences), value, error)
 
 
 class _Draws(NamedTuple):
@@ -123,6 +164,7 @@ class _Draws(NamedTuple):
 
     ranks: np.ndarray  # (num, G, n)
     thetas: np.ndarray  # (num, G)
+    log_worths: np.ndarray  # (num, G, n), or (num, G, 0) without worths
     shares: np.ndarray  # (num, G)
     memberships: np.ndarray  # (num, R, G)
 
@@ -130,33 +172,29 @@ class _Draws(NamedTuple):
 class _Run:
     """A population of P particles on their way from the prior to the posterior."""
 
-    def __init__(self, ballots: Ballots, num_groups: int, rng: np.random.Generator) -> None:
-        from permvi.inference.rankings import group_kernels as kernels
-
-        self._kernels, self._rng, n = kernels, rng, len(ballots.items)
-        self._data = (
-            np.ascontiguousarray(ballots.levels, np.int64), ballots.choices, ballots.counts,
-        )  # fmt: skip
-        size = (_PARTICLES, num_groups)
-        self._orders = rng.permuted(np.broadcast_to(np.arange(n), (*size, n)).copy(), axis=-1)
-        self._thetas = rng.exponential(size=size)
+    def __init__(
+        self, ballots: Ballots, model: str, num_groups: int, rng: np.random.Generator
+    ) -> None:
+        self._rng, self._counts = rng, ballots.counts
+        self._voice: Voice = VOICES[model](ballots, (_PARTICLES, num_groups), rng)
         self._shares = rng.dirichlet(np.ones(num_groups), size=_PARTICLES)
         self._log_p = np.zeros((_PARTICLES, len(ballots.levels), num_groups))
         for k in range(_PARTICLES):
-            kernels.score_groups(*self._data[:2], self._orders[k], self._thetas[k], self._log_p[k])
+            self._voice.score(k, self._log_p[k])
 
     def anneal(self) -> float:
         """Add all voters, and return the log evidence."""
-        levels, choices, counts = self._data
-        voters = self._rng.permutation(np.repeat(np.arange(len(counts)), counts.astype(int)))
-        added, total = np.zeros(len(counts)), 0.0
-        self._data = levels, choices, added
+        counts = self._counts.astype(int)
+        voters = self._rng.permutation(np.repeat(np.arange(len(counts)), counts))
+        self._counts, total = np.zeros(len(counts)), 0.0
         while len(voters):
-            log_likelihoods = logsumexp(np.log(self._shares)[:, None] + self._log_p, axis=2)
-            gains, number = _most_at_once(log_likelihoods, voters)
-            total += float(logsumexp(gains)) - np.log(_PARTICLES)
-            self._resample(softmax(gains))
-            np.add.at(added, voters[:number], 1.0)
+            gains, number = _most_at_once(self._log_mixtures(1.0), voters)
+            if number == 1:
+                # Of many items few particles know what the voter says.
+                total += self._add_in_parts(int(voters[0]))
+            else:
+                total += self._resample(gains)
+            np.add.at(self._counts, voters[:number], 1.0)
             voters = voters[number:]
             self._move(_SWEEPS)
         self._move(_SETTLING)
@@ -168,24 +206,54 @@ class _Run:
         for _ in range(_DRAWS):
             self._move(_BETWEEN)
             belongs = softmax(np.log(self._shares)[:, None] + self._log_p, axis=2)
+            voice = self._voice
             kept.append(
-                (np.argsort(self._orders, axis=2), self._thetas.copy(), self._shares.copy(),
-                 belongs)
-            )  # fmt: skip
+                (voice.ranks, voice.scales.copy(), voice.log_worths, self._shares.copy(), belongs)
+            )
         return _Draws(*(np.concatenate(parts) for parts in zip(*kept, strict=True)))
 
-    def _resample(self, weights: np.ndarray) -> None:
-        """Draw the particles anew by their weights, systematically."""
+    def _log_mixtures(self, power: float) -> np.ndarray:
+        """(P, R) log probabilities of ballots raised to a power in each group, mixed by shares."""
+        return logsumexp(np.log(self._shares)[:, None] + power * self._log_p, axis=2)
+
+    def _add_in_parts(self, voter: int) -> float:
+        """Raise the probability of a voter's ballot to powers up to 1; return the log evidence.
+
+        After the last power particles are not yet moved.
+        """
+        total, part = 0.0, 0.0
+        while part < 1.0:
+            before = self._log_mixtures(part)[:, voter]
+            # Differences, at the next power by bisection.
+            low, high = part, 1.0
+            gains = self._log_mixtures(high)[:, voter] - before
+            if _effective_share(gains) < _EFFECTIVE:
+                for _ in range(_BISECTIONS):
+                    middle = 0.5 * (low + high)
+                    gains = self._log_mixtures(middle)[:, voter] - before
+                    low, high = (
+                        (middle, high) if _effective_share(gains) >= _EFFECTIVE else (low, middle)
+                    )
+            part = high
+            total += self._resample(self._log_mixtures(part)[:, voter] - before)
+            if part < 1.0:
+                self._move(_SWEEPS, voter, part)
+        return total
+
+    def _resample(self, gains: np.ndarray) -> float:
+        """Draw the particles anew by log weights, systematically; return the log mean weight."""
+        weights = softmax(gains)
         places = (self._rng.random() + np.arange(_PARTICLES)) / _PARTICLES
         chosen = np.minimum(np.searchsorted(np.cumsum(weights), places), _PARTICLES - 1)
-        self._orders, self._thetas = self._orders[chosen], self._thetas[chosen]
+        self._voice.take(chosen)
         self._shares, self._log_p = self._shares[chosen], self._log_p[chosen]
+        return float(logsumexp(gains)) - np.log(_PARTICLES)
 
-    def _move(self, num_sweeps: int) -> None:
+    def _move(self, num_sweeps: int, newest: int = 0, part: float = 0.0) -> None:
         for k in range(_PARTICLES):
-            self._kernels.move_groups(
-                *self._data, self._orders[k], self._thetas[k], self._shares[k],
-                self._log_p[k], num_sweeps, self._rng,
+            self._voice.move(
+                k, self._counts, newest, part, self._shares[k], self._log_p[k], num_sweeps,
+                self._rng,
             )  # fmt: skip
 
 
@@ -240,13 +308,19 @@ def _permuted(run: _Draws, names: np.ndarray) -> _Draws:
     return _Draws(
         np.take_along_axis(run.ranks, names[:, :, None], 1),
         np.take_along_axis(run.thetas, names, 1),
+        np.take_along_axis(run.log_worths, names[:, :, None], 1),
         np.take_along_axis(run.shares, names, 1),
         np.take_along_axis(run.memberships, names[:, None, :], 2),
     )
 
 
 def _summarised(
-    ballots: Ballots, runs: list[_Draws], weights: np.ndarray, value: float, error: float
+    ballots: Ballots,
+    model: str,
+    runs: list[_Draws],
+    weights: np.ndarray,
+    value: float,
+    error: float,
 ) -> Groups:
     """Summarise draws of all runs; what runs disagree on is not to be trusted.
 
@@ -282,7 +356,9 @@ def _summarised(
     return Groups(
         np.stack([together.shares.mean(axis=0), low, high], axis=1),
         tuple(orders),
+        model,
         np.stack([together.thetas.mean(axis=0), together.thetas.std(axis=0)], axis=1),
+        together.log_worths.mean(axis=0) if together.log_worths.size else None,
         together.memberships.mean(axis=0),
         value,
         error,

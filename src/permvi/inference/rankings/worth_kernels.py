@@ -18,12 +18,7 @@ def log_likelihoods(
     nodes: np.ndarray,
     weights: np.ndarray,
 ) -> np.ndarray:
-    """(N, n) log worths -> (N,) log likelihoods; the order within a group is summed over.
-
-    Items arrive at times with rates equal to their worths. Those of a group arrive before all later
-    ones, whose rates add up to s, with probability int_0^1 prod_i (1 - u^(w_i / s)) du; ``nodes``
-    and ``weights`` are those of a quadrature of log u.
-    """
+    """(N, n) log worths -> (N,) log likelihoods of all ballots; see `log_probability`."""
     num, n = log_worths.shape
     result = np.zeros(num)
     worths = np.zeros(n)
@@ -32,35 +27,52 @@ def log_likelihoods(
         for i in range(n):
             worths[i] = np.exp(log_worths[d, i] - largest)
         for r in range(items.shape[0]):
-            end = items.shape[1]
-            while end > 0 and items[r, end - 1] < 0:
-                end -= 1
-            total = 0.0
-            value = 0.0
-            k = end
-            while k > 0:
-                level = levels[r, k - 1]
-                first = k - 1
-                while first > 0 and levels[r, first - 1] == level:
-                    first -= 1
-                own = 0.0
-                for place in range(first, k):
-                    own += worths[items[r, place]]
-                if k < end:
-                    if k - first == 1:
-                        value += np.log(own / (own + total))
-                    else:
-                        integral = 0.0
-                        for q in range(nodes.shape[0]):
-                            product = weights[q]
-                            for place in range(first, k):
-                                product *= -np.expm1(nodes[q] * worths[items[r, place]] / total)
-                            integral += product
-                        value += np.log(max(integral, 1e-300))
-                total += own
-                k = first
-            result[d] += counts[r] * value
+            result[d] += counts[r] * log_probability(worths, items[r], levels[r], nodes, weights)
     return result
+
+
+@compiled()
+def log_probability(
+    worths: np.ndarray,
+    items: np.ndarray,
+    levels: np.ndarray,
+    nodes: np.ndarray,
+    weights: np.ndarray,
+) -> float:
+    """The log probability of one ballot; the order within a group is summed over.
+
+    Items arrive at times with rates equal to their worths. Those of a group arrive before all later
+    ones, whose rates add up to s, with probability int_0^1 prod_i (1 - u^(w_i / s)) du; ``nodes``
+    and ``weights`` are those of a quadrature of log u.
+    """
+    end = items.shape[0]
+    while end > 0 and items[end - 1] < 0:
+        end -= 1
+    total = 0.0
+    value = 0.0
+    k = end
+    while k > 0:
+        level = levels[k - 1]
+        first = k - 1
+        while first > 0 and levels[first - 1] == level:
+            first -= 1
+        own = 0.0
+        for place in range(first, k):
+            own += worths[items[place]]
+        if k < end:
+            if k - first == 1:
+                value += np.log(max(own / (own + total), 1e-300))
+            else:
+                integral = 0.0
+                for q in range(nodes.shape[0]):
+                    product = weights[q]
+                    for place in range(first, k):
+                        product *= -np.expm1(nodes[q] * worths[items[place]] / total)
+                    integral += product
+                value += np.log(max(integral, 1e-300))
+        total += own
+        k = first
+    return value
 
 
 @compiled()

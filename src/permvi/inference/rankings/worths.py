@@ -18,11 +18,12 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.special import gammaln, logsumexp, ndtri, softmax
 from scipy.stats import chi2, qmc
 
+from permvi.inference.rankings import worth_chains
 from permvi.inference.rankings.exact import Solved
 from permvi.models.rankings import Ballots
 from permvi.posterior.laws import DrawsLaw
 
-_LOG_SIGMAS = np.linspace(-3.0, 3.0, 25)
+_LOG_SIGMAS = np.linspace(-3.0, 4.5, 31)
 # Values of sigma whose evidence is this far below the best are left out.
 _NEGLIGIBLE = 14.0
 # Proposals: degrees of freedom, and numbers of draws times choices that take seconds.
@@ -30,6 +31,9 @@ _DF = 10.0
 _DRAWS = (2_000, 40_000)
 _CHOICES = 60_000_000
 _KEPT = 4_000
+# If fewer draws are effective, their centres are sought again, with larger covariances.
+_ENOUGH = 10_000
+_INFLATED, _NEVER_LESS = 1.3, 1e-4
 _MAX_STEPS = 60
 # Tanh-sinh quadrature of u in (0, 1), for ties.
 _T = np.arange(-24, 25) * 0.16
@@ -63,9 +67,13 @@ class _Data(Protocol):
     """Ballots, and their probability given D parameters; log worths come first.
 
     Attributes:
+        num_items: The number of items.
         counts: (R,) how often each ballot was given.
         size: The number of choices, for the time that a likelihood takes.
     """
+
+    @property
+    def num_items(self) -> int: ...
 
     @property
     def counts(self) -> np.ndarray: ...
@@ -186,7 +194,6 @@ def solve(
         ValueError: Ties are results, and ballots are no comparisons of two items.
     """
     data = _data(ballots, ties=ties)
-    n = len(ballots.items)
     modes = []
     start = np.zeros(len(data.sds(1.0)))
     for log_sigma in _LOG_SIGMAS:
@@ -195,6 +202,20 @@ def solve(
     prior = -0.5 * _LOG_SIGMAS**2 - 0.5 * np.log(2 * np.pi) + np.log(np.diff(_LOG_SIGMAS)[0])
     rough = prior + np.array([mode.laplace for mode in modes])
     total = num_draws or int(np.clip(_CHOICES / data.size, *_DRAWS))
+    found = _weigh(data, modes, prior, rough, total, seed)
+    if ties or found.effective > _ENOUGH or not worth_chains.are_quick(ballots):
+        return found
+    # Where ballots say little, the posterior is skew, and a mode no good centre of draws.
+    modes = _recentred(ballots, modes, seed)
+    other = _weigh(data, modes, prior, np.array([mode.laplace for mode in modes]), total, seed)
+    return max(found, other, key=lambda one: one.effective)
+
+
+def _weigh(
+    data: _Data, modes: "list[_Mode]", prior: np.ndarray, rough: np.ndarray, total: int, seed: int
+) -> Worths:
+    """Weigh draws around centres, one for each sigma; ``rough`` (31,) are their log evidences."""
+    n = data.num_items
     used = np.flatnonzero(rough > rough.max() - _NEGLIGIBLE)
     shares = np.exp(rough[used] - logsumexp(rough[used]))
     draws, log_weights, evidence = [], [], []
@@ -207,12 +228,36 @@ def solve(
         evidence.append(prior[k] + logsumexp(weights) - np.log(num))
     points, weights, values = np.concatenate(draws), np.concatenate(log_weights), np.array(evidence)
     found = _summarised(points[:, :n], weights, values, used, seed)
-    if not ties:
+    if points.shape[1] == n:
         return found
     shares = softmax(weights)
     log_tie = float(shares @ points[:, n])
     sd = float(np.sqrt(shares @ (points[:, n] - log_tie) ** 2))
     return found._replace(log_tie=(log_tie, sd))
+
+
+def _recentred(ballots: Ballots, modes: "list[_Mode]", seed: int) -> "list[_Mode]":
+    """Centre draws on the moments of a Markov chain, of its states near each sigma."""
+    moments = worth_chains.moments(
+        for_kernels(ballots), ballots.counts, modes[len(modes) // 2].point, _LOG_SIGMAS, seed
+    )
+    # The covariance of Student's t is larger than its squared scale.
+    scale = (_DF - 2) / _DF * _INFLATED
+    return [
+        _Mode(
+            near.mean,
+            cholesky(np.linalg.inv(scale * near.covariance), lower=True),
+            mode.sigma,
+            np.log(near.share + _NEVER_LESS),  # every sigma gets some draws
+        )
+        for mode, near in zip(modes, moments, strict=True)
+    ]
+
+
+def for_kernels(ballots: Ballots) -> tuple[np.ndarray, ...]:
+    """(R, k) items and levels of ballots, and the nodes and weights of the quadrature for ties."""
+    choices = _Choices.of(ballots)
+    return choices.items, choices.levels, _LOG_U, _WEIGHTS
 
 
 def _data(ballots: Ballots, *, ties: bool) -> _Choices | _Comparisons:
@@ -237,7 +282,10 @@ def modal_ranks(ballots: Ballots, counts: np.ndarray, found: Worths) -> np.ndarr
 
 
 class _Mode(NamedTuple):
-    """The mode of the log worths given sigma, and the Cholesky factor of the curvature there."""
+    """The centre of draws of log worths given sigma, and the Cholesky factor of the precision.
+
+    ``laplace`` is a rough log evidence.
+    """
 
     point: np.ndarray
     factor: np.ndarray

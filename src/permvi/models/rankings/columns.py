@@ -64,7 +64,7 @@ class Table:
         first = 0 if self.index is None else 1
         usual = _JUDGES if first else (*_JUDGES, *_INDEX)
         self.judge = first if self.plain[first] in usual else None
-        if self.judge is None and self._is_text(first):
+        if self.judge is None and self.long is None and self._is_text(first):
             self.judge = first
             self.notes.append(f"column {header.cells[first].strip()!r:.40} names the judges")
 
