@@ -193,8 +193,8 @@ MUTANTS = (
     ),
     Mutant(
         "inference/mcmc/kernels.py",
-        "ratio = log_prob(params, perm.reshape(event)) - log_q",
-        "ratio = log_q - log_prob(params, perm.reshape(event))",
+        "ratio = log_q_old - log_q",
+        "ratio = log_q - log_q_old",
         _CHAINS,
     ),
     Mutant(
