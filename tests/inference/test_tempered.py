@@ -99,6 +99,16 @@ def slow(perm):
     return jnp.trace(A @ A @ A @ A @ A @ A @ A @ A)
 
 
+def test_chains_that_need_great_heat_are_not_trusted():
+    """Frozen chains of two point masses had agreed on weights of .61 and .39 for .78 and .22."""
+    sharp = verdicts.mixture(1e3, 12, np.random.default_rng(5))
+    settings = tempered.settings(prepare(sharp)) | {"num_steps": 2_000}
+    assert settings["max_temperature"] > 1_000
+    found = quietly(sharp, "mcmc", **settings)
+    assert found.diagnostics.verdict != "trust"
+    assert "seldom exchange far modes" in found.diagnostics.reasons[0]
+
+
 UNSUITED = {
     "plain Python": pv.models.CallableModel(
         lambda perm: float(perm[0]), 20, input="perm", jax=False

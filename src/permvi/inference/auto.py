@@ -83,11 +83,14 @@ def others(prepared: Prepared, chosen: str) -> Iterator[Choice]:
     if chosen not in ("sequential", "mcmc") or rows > _MAX_SEQUENTIAL:
         return
     from permvi.inference.mcmc import tempered
+    from permvi.inference.mcmc.options import HOTTEST_TRUSTED
 
     if not tempered.suits(prepared):
         return
+    longer = tempered.settings(prepared, _LONGER)
     if chosen == "sequential":
         yield Choice("mcmc", tempered.settings(prepared, _PRECISE))
-    yield Choice("mcmc", tempered.settings(prepared, _LONGER))
+    if longer["max_temperature"] <= HOTTEST_TRUSTED:
+        yield Choice("mcmc", longer)
     if chosen == "mcmc":
         yield Choice("sequential", {})

@@ -11,13 +11,13 @@ from permvi._checks import one_of
 from permvi.inference.discrete.family import Family, draw_beside
 from permvi.inference.discrete.options import DiscreteOptions
 from permvi.inference.discrete.run import fit_family
-from permvi.inference.mcmc.options import BUDGET, MCMCOptions, Proposal
+from permvi.inference.mcmc.options import BUDGET, HOTTEST_TRUSTED, MCMCOptions, Proposal
 from permvi.inference.mcmc.result import MCMCResult, summarise_chains
 from permvi.inference.mcmc.run import run_mcmc, run_mcmc_batch
 from permvi.inference.method import Context, Method, MethodInfo, alike, option_names, stack
 from permvi.inference.rao_blackwell import conditional, with_marginals
 from permvi.inference.verdict.audit import audited_estimate
-from permvi.posterior import Posterior, diagnose
+from permvi.posterior import Diagnostics, Posterior, diagnose
 from permvi.posterior.diagnostics import R_HAT_CHECK, interrupted
 from permvi.problem.evaluation import evaluator
 from permvi.problem.prepare import Prepared
@@ -137,6 +137,12 @@ def posterior_of(
         converged=bool(possible.all()) and summary.r_hat <= R_HAT_CHECK,
         extras={f"acceptance_{kind}": np.array(rate) for kind, rate in result.acceptance.items()},
     )
+    if options.num_temperatures > 1 and options.max_temperature > HOTTEST_TRUSTED:
+        diagnostics = _no_better_than_check(
+            diagnostics,
+            f"chains at temperatures up to {options.max_temperature:,.0f} seldom exchange far "
+            "modes, so that their weights may be wrong",
+        )
     if not possible.any():
         raise ValueError(
             "chains must reach a matching of positive density after the warm-up, got none; try "
@@ -154,6 +160,11 @@ def posterior_of(
     )
     distinct, counts = np.unique(draws, axis=0, return_counts=True)
     return with_marginals(posterior, conditional(prepared, distinct, counts / len(draws)))
+
+
+def _no_better_than_check(found: Diagnostics, reason: str) -> Diagnostics:
+    verdict = "check" if found.verdict == "trust" else found.verdict
+    return dataclasses.replace(found, verdict=verdict, reasons=(reason, *found.reasons))
 
 
 def _evidence_bound(result: MCMCResult) -> float:

@@ -14,6 +14,9 @@ Start = Literal["random", "map", "both"]
 
 # Evaluations of a run, including starting points and the fit of proposals.
 BUDGET = 19_900
+# Beyond this temperature chains meet ones that melt so seldom that all of them may agree on wrong
+# weights of far modes.
+HOTTEST_TRUSTED = 100.0
 # Split R-hat cuts chains in two, and a variance needs two draws.
 _FEWEST_DRAWS = 4
 
