@@ -22,7 +22,7 @@ import io
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,8 +111,14 @@ def compiled(compiler: str) -> ctypes.CDLL:
     return loaded
 
 
-def visits(problem: Problem, loaded: ctypes.CDLL, seconds: float, chains: int) -> Visits:
-    """Run chains for about so many seconds, of which the first quarter is not counted."""
+def visits(
+    problem: Problem,
+    loaded: ctypes.CDLL,
+    seconds: float,
+    chains: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> Visits:
+    """Run chains for so many seconds of a clock, the first quarter of which is not counted."""
     weights, unused = problem.grounded()
     n, m = len(weights), len(unused) - 1
     choices = np.ascontiguousarray(_choices(weights, unused))
@@ -125,12 +131,12 @@ def visits(problem: Problem, loaded: ctypes.CDLL, seconds: float, chains: int) -
         raise RuntimeError("the chains could not be started: no memory or no device.")
     handle = ctypes.c_void_p(state)
     counts, loops = np.zeros((2, n, m + 1), np.uint64), np.zeros(chains, np.int32)
-    begin, moves, before, counted = time.monotonic(), 20 * n, 0.0, False
+    begin, moves, before, counted = clock(), 20 * n, 0.0, False
     try:
         while True:
             if loaded.advance_chains(handle, ctypes.c_int64(moves), int(counted)):
                 raise RuntimeError("the chains failed.")
-            spent = time.monotonic() - begin
+            spent = clock() - begin
             if not counted and spent < seconds / 4:
                 continue
             loaded.read_chains(handle, _address(counts), _address(loops))
