@@ -209,6 +209,9 @@ def _fit_one(
 
 def _better(prepared: Prepared, posterior: Posterior, progress: Progress | None) -> Posterior:
     """Return a posterior that "auto" has found, or that of another method if it has more trust."""
+    if posterior.diagnostics.verdict == "trust":
+        # Looking for others evaluates the density.
+        return posterior
     best, ranks = posterior, ("trust", "check", "do not trust")
     for name, options in auto.others(prepared, posterior.method):
         found = best.diagnostics
