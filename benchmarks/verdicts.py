@@ -95,23 +95,29 @@ def function(scale: float, n: int, rng: np.random.Generator) -> Any:
     return pv.models.CallableModel(log_density, n)
 
 
-def mixture(scale: float, n: int, rng: np.random.Generator) -> Any:
+def mixture(scale: float, n: int, rng: np.random.Generator, *, on_host: bool = False) -> Any:
     """Return a JAX function with two modes that share few pairs, one up to four times as likely."""
     scores = 2 * scale * rng.normal(size=(2, n, n))
     evidences = [_exact(part).log_evidence for part in scores]
     shift = evidences[0] - evidences[1] + rng.uniform(0, np.log(4))
-    first, second = jnp.asarray(scores)
-    rows = jnp.arange(n)
+    xp: Any = np if on_host else jnp
+    first, second = xp.asarray(scores)
+    rows = xp.arange(n)
 
     def log_density(perm: Any) -> Any:
-        return jnp.logaddexp(first[rows, perm].sum(), second[rows, perm].sum() + shift)
+        return xp.logaddexp(first[rows, perm].sum(), second[rows, perm].sum() + shift)
 
-    model = pv.models.CallableModel(log_density, n, input="perm")
+    model = pv.models.CallableModel(log_density, n, input="perm", jax=not on_host)
     # Each part is a table, whose marginals are known.
     weights = np.exp([0.0, shift + evidences[1] - evidences[0]])
     parts = np.array([_exact(part).marginals for part in scores])
     model.truth = np.einsum("k,kij->ij", weights / weights.sum(), parts)
     return model
+
+
+def python_mixture(scale: float, n: int, rng: np.random.Generator) -> Any:
+    """Return the same in plain Python, which takes microseconds a call."""
+    return mixture(scale, n, rng, on_host=True)
 
 
 def _exact(scores: np.ndarray) -> pv.Posterior:
@@ -144,7 +150,7 @@ def unknown_noise(scale: float, n: int, rng: np.random.Generator) -> Any:
 
 LARGE_KINDS = {
     points: (20,), table: (20,), cycle: (20,), graph: (20,), copies: (16,), unknown_noise: (8, 14),
-    mixture: (12, 16, 20),
+    mixture: (12, 16, 20), python_mixture: (12, 16),
 }  # fmt: skip
 # Swaps of the chains that tell the truth of large graphs.
 _CHAINS = 20_000_000

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 # A scheduler always serves HTTP; on its usual port it would collide with another one.
 _ANY_PORT = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+# How long to wait for a scheduler.
+_PATIENCE = "10s"
 # Nobody looks at the statistics of processes that live for one call, and they cost time.
 _NO_STATISTICS = {
     "distributed.worker.profile.enabled": False,
@@ -39,7 +41,7 @@ def connected(workers: int, scheduler: str | None) -> Iterator[Any]:
     module = distributed()
     if scheduler is not None:
         try:
-            client = module.Client(scheduler, timeout="10s", set_as_default=False)
+            client = module.Client(scheduler, timeout=_PATIENCE, set_as_default=False)
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"scheduler must be the address of a running Dask scheduler, got {scheduler!r} "

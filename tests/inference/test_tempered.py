@@ -1,8 +1,8 @@
 """Tempered chains that judge other answers, and that "auto" takes for functions."""
 
+import time
 import warnings
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import permvi as pv
 from benchmarks import verdicts
 from permvi.inference import auto
 from permvi.inference.mcmc import tempered
+from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import prepare
 
 N = 16
@@ -75,9 +76,10 @@ def test_chains_start_anywhere_and_at_the_best_matching():
     np.testing.assert_array_equal(posterior.mode, np.arange(N))
 
 
-def test_settings_follow_the_density():
+def test_settings_follow_the_density(monkeypatch):
+    monkeypatch.setattr(tempered, "_timed", timed(1e-9))
     weak, strong = (
-        tempered.settings(
+        tempered.ladder(
             prepare(
                 pv.models.CallableModel(
                     lambda perm, k=k: k * jnp.sin(perm * jnp.arange(40.0)).sum(), 40, input="perm"
@@ -86,23 +88,83 @@ def test_settings_follow_the_density():
         )
         for k in (0.1, 100.0)
     )
-    assert weak["max_temperature"] == 3.0
+    assert weak.hottest == 3.0
+    assert weak.may_be_trusted
     # Forty sines with variance one half.
-    assert strong["max_temperature"] == pytest.approx(100 * np.sqrt(20), rel=0.25)
-    assert strong["num_temperatures"] == 16 > weak["num_temperatures"]
-    assert weak["num_steps"] == 160_000
+    assert strong.hottest == pytest.approx(100 * np.sqrt(20), rel=0.25)
+    assert not strong.may_be_trusted
+    assert strong.settings()["num_temperatures"] == 16 > weak.settings()["num_temperatures"]
+    assert weak.settings(3)["num_steps"] == 3 * weak.num_steps == 3 * 160_000
 
 
-def slow(perm):
-    """A function whose loop takes a hundred thousand operations."""
-    A = jax.nn.one_hot(perm, perm.shape[-1])
-    return jnp.trace(A @ A @ A @ A @ A @ A @ A @ A)
+def timed(seconds):
+    """Let evaluations take so many seconds."""
+    return lambda problem, perms: (seconds, log_densities(problem, perms))
+
+
+def on_host(n, function=lambda perm: float(perm[0])):
+    return pv.models.CallableModel(function, n, input="perm", jax=False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "of_jax", "of_host"),
+    [
+        (1e-9, 100_000, 25_000),
+        (2.5e-6, 50_000, 25_000),
+        (1e-5, 12_500, 12_500),
+        (1e-4, 3_125, 3_125),
+        (2e-4, None, None),
+    ],
+)
+def test_the_longer_a_call_takes_the_fewer_there_are(monkeypatch, seconds, of_jax, of_host):
+    monkeypatch.setattr(tempered, "_timed", timed(seconds))
+    jax_function = pv.models.CallableModel(lambda perm: perm[0] * 1.0, 12, input="perm")
+    for model, steps in ((jax_function, of_jax), (on_host(12), of_host)):
+        found = tempered.ladder(prepare(model))
+        assert (found and found.num_steps) == steps
+        assert found is None or found.fast == (steps == 100_000)
+
+
+@pytest.mark.slow
+def test_far_modes_of_plain_python_are_not_missed():
+    """One of two modes had been trusted with an error of .4."""
+    model = verdicts.python_mixture(1.0, N, np.random.default_rng(5))
+    found = quietly(model, "sequential")
+    assert error(found, model) > 0.1
+    assert found.diagnostics.verdict == "do not trust"
+
+
+def test_functions_that_are_too_slow_to_judge_are_not_trusted():
+    calls = []
+
+    def log_density(perm):
+        calls.append(1)
+        time.sleep(3e-4)
+        return -0.3 * float(np.abs(perm - np.arange(12)).max())
+
+    model = on_host(12, log_density)
+    assert tempered.ladder(prepare(model)) is None
+    # The first look at so slow a function is a short one.
+    assert len(calls) <= 12
+    found = quietly(model, "sequential", num_steps=10, max_evaluations=None, num_draws=200)
+    assert found.diagnostics.verdict != "trust"
+
+
+def test_an_interrupt_keeps_the_answer_that_was_to_be_judged(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tempered, "answer", interrupt)
+    model = on_host(12, lambda perm: -float(np.abs(perm - np.arange(12)).max()))
+    found = quietly(model, "sequential", num_steps=20)
+    assert found.diagnostics.verdict == "do not trust"
+    assert found.diagnostics.reasons[0].startswith("interrupted")
 
 
 def test_chains_that_need_great_heat_are_not_trusted():
     """Frozen chains of two point masses had agreed on weights of .61 and .39 for .78 and .22."""
     sharp = verdicts.mixture(1e3, 12, np.random.default_rng(5))
-    settings = tempered.settings(prepare(sharp)) | {"num_steps": 2_000}
+    settings = tempered.ladder(prepare(sharp)).settings() | {"num_steps": 2_000}
     assert settings["max_temperature"] > 1_000
     found = quietly(sharp, "mcmc", **settings)
     assert found.diagnostics.verdict != "trust"
@@ -110,18 +172,15 @@ def test_chains_that_need_great_heat_are_not_trusted():
 
 
 UNSUITED = {
-    "plain Python": pv.models.CallableModel(
-        lambda perm: float(perm[0]), 20, input="perm", jax=False
-    ),
     "too many rows": pv.models.CallableModel(lambda perm: perm[0] * 1.0, 65, input="perm"),
-    "too many operations": pv.models.CallableModel(slow, 30, input="perm"),
+    "other unknowns": pv.models.PointMatching(np.eye(4, 2), np.eye(4, 2), scale=None),
 }
 
 
 @pytest.mark.parametrize("model", UNSUITED.values(), ids=UNSUITED)
-def test_densities_that_chains_would_wait_for_are_left_alone(model):
+def test_densities_that_chains_do_not_take_are_left_alone(model):
     prepared = prepare(model)
-    assert not tempered.suits(prepared)
+    assert tempered.ladder(prepared) is None
     assert list(auto.others(prepared, "sequential")) == []
 
 

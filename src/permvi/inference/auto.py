@@ -31,7 +31,7 @@ def choose(prepared: Prepared) -> Choice:
     seconds; the model's own ``auto_method``; "linear" for scores that are linear, if need be given
     one scalar latent; "quadratic" for quadratic forms; "gibbs" for up to 64 items and other
     latents, "rounding" for more; "sequential" up to 24 items; tempered chains of "mcmc" up to 64
-    items if JAX evaluates the density quickly, else "sequential"; "rounding"; or "mcmc" if the
+    items if the density takes microseconds, else "sequential"; "rounding"; or "mcmc" if the
     density is not known between permutations or items may stay unmatched. Raise ``ValueError`` if
     no method supports the model. `permvi.inference._recognise` has looked at functions before.
     """
@@ -66,8 +66,9 @@ def choose(prepared: Prepared) -> Choice:
     if rows <= _MAX_SEQUENTIAL:
         from permvi.inference.mcmc import tempered
 
-        if rows > _FEW_ROWS and tempered.suits(prepared):
-            return Choice("mcmc", tempered.settings(prepared, _PRECISE))
+        ladder = tempered.ladder(prepared) if rows > _FEW_ROWS else None
+        if ladder is not None and ladder.fast:
+            return Choice("mcmc", ladder.settings(_PRECISE))
         return Choice("sequential", {})
     return Choice("rounding" if relaxed and not problem.is_partial else "mcmc", {})
 
@@ -83,14 +84,13 @@ def others(prepared: Prepared, chosen: str) -> Iterator[Choice]:
     if chosen not in ("sequential", "mcmc") or rows > _MAX_SEQUENTIAL:
         return
     from permvi.inference.mcmc import tempered
-    from permvi.inference.mcmc.options import HOTTEST_TRUSTED
 
-    if not tempered.suits(prepared):
+    ladder = tempered.ladder(prepared)
+    if ladder is None:
         return
-    longer = tempered.settings(prepared, _LONGER)
     if chosen == "sequential":
-        yield Choice("mcmc", tempered.settings(prepared, _PRECISE))
-    if longer["max_temperature"] <= HOTTEST_TRUSTED:
-        yield Choice("mcmc", longer)
+        yield Choice("mcmc", ladder.settings(_PRECISE))
+    if ladder.fast and ladder.may_be_trusted:
+        yield Choice("mcmc", ladder.settings(_LONGER))
     if chosen == "mcmc":
         yield Choice("sequential", {})

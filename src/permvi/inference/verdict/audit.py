@@ -2,9 +2,9 @@
 
 Methods "exact", "linear" and "quadratic" know their own error, and the distance to their marginals
 decides where they are quick and sure. A closed search (see `coverage`) decides only if they cannot,
-since it may not know of modes that lie far apart. Of other functions that JAX evaluates quickly
-long tempered chains judge. If nobody knows the answer, the other signals decide, and weighting can
-only warn.
+since it may not know of modes that lie far apart. Tempered chains judge answers for other
+functions, the longer the less time an evaluation takes; without them there is no "trust".
+Otherwise the other signals decide, and weighting can only warn.
 """
 
 import dataclasses
@@ -21,7 +21,11 @@ from permvi.inference.linear import method as linear
 from permvi.inference.method import Context, silent
 from permvi.inference.verdict.coverage import Coverage, examine
 from permvi.posterior import Diagnostics, Posterior, diagnose
-from permvi.posterior.diagnostics import DISAGREEMENT_CHECK, DISAGREEMENT_DISTRUST
+from permvi.posterior.diagnostics import (
+    DISAGREEMENT_CHECK,
+    DISAGREEMENT_DISTRUST,
+    interrupted,
+)
 from permvi.problem.prepare import Prepared
 
 # The answers of "linear" and "quadratic" are asked for up to this many pairs, the former to this
@@ -38,6 +42,10 @@ _MAX_HOST_CALLS = 10_000
 _MAX_MOVED = 64
 _NUM_MOVED = 256
 _SWEEPS = 20
+_UNSEEN = (
+    "modes that lie far apart may have been missed: chains that would find them take minutes for a "
+    "density of this size or speed"
+)
 
 
 def audited_draws(
@@ -124,17 +132,13 @@ def audited_estimate(
 
     Chains and weighted draws of a linear or quadratic model may have missed a mode, or may be right
     though a search believes that they have. Functions have no answer that costs no evaluations, but
-    JAX evaluates many of them quickly: ``beside_chains`` lets tempered chains judge. The standard
-    error of an evidence that goes with wrong marginals is left out.
+    many take microseconds: ``beside_chains`` lets tempered chains judge. The standard error of an
+    evidence that goes with wrong marginals is left out.
     """
-    linear_or_quadratic = (
-        prepared.problem.scores is not None
-        or getattr(prepared.model, "quadratic", None) is not None
-    )
-    answer = _answer(prepared) if linear_or_quadratic else None
+    answer = _answer(prepared) if _is_linear_or_quadratic(prepared) else None
     if answer is not None:
         judged = _judged(posterior, _beyond_error(posterior, answer), advice, prepared.labels[0])
-    elif beside_chains and not linear_or_quadratic:
+    elif beside_chains and not _is_linear_or_quadratic(prepared):
         judged = _beside_chains(prepared, posterior, advice)
     else:
         return posterior
@@ -176,15 +180,29 @@ def audited(
 
 
 def _beside_chains(prepared: Prepared, posterior: Posterior, advice: str) -> Posterior:
-    """Judge a posterior by tempered chains, if nothing else is known and they are affordable.
+    """Judge a posterior by tempered chains, if nothing else is known.
 
-    Chains that can be trusted decide, others only warn.
+    Chains that can be trusted decide, others only warn. If they would take too long, no function
+    gets "trust", since nothing has looked for modes that lie far away; the search of `coverage`
+    does for linear and quadratic models.
     """
+    if exact.affordable(prepared):
+        return posterior
     from permvi.inference.mcmc import tempered
 
-    if exact.affordable(prepared) or not tempered.suits(prepared):
+    trusted = posterior.diagnostics.verdict == "trust"
+    if not (trusted or prepared.problem.traceable):
+        # Calls of the host are too slow to find out that doubts were wrong.
         return posterior
-    chains = tempered.answer(prepared)
+    ladder = tempered.ladder(prepared)
+    if ladder is None:
+        if trusted and not _is_linear_or_quadratic(prepared):
+            return _unseen(posterior)
+        return posterior
+    try:
+        chains = tempered.answer(prepared, ladder)
+    except KeyboardInterrupt:
+        return dataclasses.replace(posterior, diagnostics=interrupted(posterior.diagnostics))
     beyond, labels = _beyond_error(posterior, chains), prepared.labels[0]
     if chains.diagnostics.verdict == "trust":
         judged = _judged(posterior, beyond, advice, labels)
@@ -194,6 +212,20 @@ def _beside_chains(prepared: Prepared, posterior: Posterior, advice: str) -> Pos
         judged = dataclasses.replace(posterior, diagnostics=found)
     spent = (posterior.num_evaluations or 0) + (chains.num_evaluations or 0)
     return dataclasses.replace(judged, num_evaluations=spent)
+
+
+def _is_linear_or_quadratic(prepared: Prepared) -> bool:
+    return (
+        prepared.problem.scores is not None
+        or getattr(prepared.model, "quadratic", None) is not None
+    )
+
+
+def _unseen(posterior: Posterior) -> Posterior:
+    """Return "check" instead of "trust", for lack of an independent answer."""
+    found = posterior.diagnostics
+    diagnostics = dataclasses.replace(found, verdict="check", reasons=(_UNSEEN, *found.reasons))
+    return dataclasses.replace(posterior, diagnostics=diagnostics)
 
 
 def _judged(
