@@ -14,7 +14,13 @@ from permvi import transforms
 KEYS = ["name", "value", "unit", "reference", "ratio", "device"]
 
 
-@pytest.mark.parametrize("group", run.GROUPS)
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(group, marks=[pytest.mark.slow] if group == "stick_breaking" else [])
+        for group in run.GROUPS
+    ],
+)
 def test_a_group_gives_rows(group):
     rows = run.run(only=group, quick=True)
     assert rows

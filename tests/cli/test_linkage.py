@@ -5,6 +5,8 @@ import json
 import pandas as pd
 import pytest
 
+from permvi import _cluster
+
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -83,7 +85,8 @@ def test_small_lists_are_shown_as_before(run, write):
     (("--kind", "row-probabilities"), "row-probabilities"),
     (("--cluster", "tcp://127.0.0.1:9"), "address of a running Dask scheduler"),
 ])  # fmt: skip
-def test_bad_options_end_with_status_2(run, write, tmp_path, options, words):
+def test_bad_options_end_with_status_2(run, write, tmp_path, options, words, monkeypatch):
+    monkeypatch.setattr(_cluster, "_PATIENCE", "1s")
     path = write("pairs.csv", SPLINK)
     done = run("match", "--pairs", path, "--out", tmp_path / "out", *options)
     assert done.exit_code == 2

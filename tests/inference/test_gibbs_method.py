@@ -71,6 +71,7 @@ def test_the_automatic_choice():
     assert auto.choose(prepare(model())).name == "gibbs"
 
 
+@pytest.mark.slow
 def test_a_relaxed_fit_that_is_too_sure_is_not_trusted():
     with pytest.warns(pv.FitWarning):
         found = pv.fit(model(), "rounding", num_steps=200)

@@ -94,6 +94,7 @@ def test_scales_far_from_their_prior_are_found(factor, method):
     np.testing.assert_allclose(found.marginals, marginals, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_noise_without_bounds_is_not_trusted():
     # Copies of the centres: the density grows as long as the scale becomes smaller.
     centres = np.random.default_rng(0).normal(size=(30, 2))

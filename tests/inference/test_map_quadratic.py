@@ -153,6 +153,7 @@ def test_bounds_that_are_reached_prove_the_optimum(rng):
         assert result.bound == pytest.approx(problem.values(result.perm))
 
 
+@pytest.mark.slow
 def test_populations_find_what_restarts_miss():
     # A tree and random distances: the hardest kind of QAPLIB for tabu search.
     rng = np.random.default_rng(0)
@@ -411,6 +412,7 @@ def test_many_items_have_fewer_restarts():
     assert [default_restarts(n) for n in (5, 200, 300, 1000)] == [16, 16, 8, 6]
 
 
+@pytest.mark.slow
 def test_a_planted_matching_of_many_items_is_found(rng):
     upper = np.triu(rng.random((420, 420)) < 0.05, 1)
     B, order = (upper + upper.T).astype(float), rng.permutation(420)

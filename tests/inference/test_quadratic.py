@@ -478,7 +478,7 @@ def test_graphs_beyond_reach_are_refused_with_advice():
     assert choose(prepare(pv.models.GraphMatching(graph, graph, known=known))).name == "quadratic"
 
 
-@pytest.mark.parametrize("scale", [3.0, 0.02])
+@pytest.mark.parametrize("scale", [pytest.param(3.0, marks=pytest.mark.slow), 0.02])
 def test_many_items_are_trusted_only_near_what_the_search_found(rng, scale):
     # A planted matching that is certain, and graphs that say next to nothing.
     upper = np.triu(rng.random((120, 120)) < 0.1, 1)

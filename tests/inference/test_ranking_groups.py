@@ -146,6 +146,7 @@ def test_one_group_of_worths_is_the_plackett_luce_model():
     assert found.thetas[0, 0] == pytest.approx(alone.solved.thetas[0, 0], rel=0.15)
 
 
+@pytest.mark.slow
 def test_groups_of_the_model_that_voters_follow_have_more_evidence():
     rng = np.random.default_rng(6)
     worths = np.array([[3.0, 2.5, 0.0, -2.0, -2.2], [-2.0, 0.0, 2.0, 2.2, -1.0]])
@@ -173,6 +174,7 @@ def test_one_group_is_the_mallows_model(kind):
     assert found.thetas[0, 0] == pytest.approx(exact.solved.thetas[0, 0], rel=0.15)
 
 
+@pytest.mark.slow
 def test_two_groups_of_voters_are_found_and_counted():
     rng = np.random.default_rng(5)
     first, second = [0, 1, 2, 3, 4], [4, 2, 3, 1, 0]

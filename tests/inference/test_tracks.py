@@ -110,8 +110,13 @@ WALLS = np.array([[-2.0, -np.inf], [1.0, 1.5]])
 
 @pytest.mark.parametrize(
     ("variances", "turns", "walls"),
-    [(None, None, None), (FLYING, None, None), (FLYING, 0.3, None), (FLYING, 0.3, WALLS)],
-    ids=["walk", "fly", "turn", "walls"],
+    [
+        pytest.param(None, None, None, id="walk"),
+        # Particles that fly, turn and are reflected do what those of the next two do, and more.
+        pytest.param(FLYING, 0.3, WALLS, id="walls"),
+        pytest.param(FLYING, None, None, marks=pytest.mark.slow, id="fly"),
+        pytest.param(FLYING, 0.3, None, marks=pytest.mark.slow, id="turn"),
+    ],
 )
 def test_chains_visit_what_brute_force_weighs(variances, turns, walls):
     frames, problem, parameters = small_problem(variances, turns, walls)

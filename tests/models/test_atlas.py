@@ -270,6 +270,7 @@ def test_nonsense_is_refused():
         AtlasMatching(np.zeros((5, 2)), atlas_of(), align="affine", background=1.0)
 
 
+@pytest.mark.slow
 def test_a_wrong_frame_is_not_trusted_without_training_animals():
     rng = np.random.default_rng(5)
     means = rng.normal(size=(30, 3)) * [20, 8, 8]

@@ -101,6 +101,7 @@ def animal_of(cells, atlas):
     return Animal(cells[truth], tuple(atlas.labels[j] for j in truth), atlas.features), truth
 
 
+@pytest.mark.slow
 def test_neighbours_tell_where_a_cell_should_be(atlas):
     rng = np.random.default_rng(9)
     free = dataclasses.replace(atlas, deformation=None)
