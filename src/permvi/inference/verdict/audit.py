@@ -42,6 +42,11 @@ _MAX_HOST_CALLS = 10_000
 _MAX_MOVED = 64
 _NUM_MOVED = 256
 _SWEEPS = 20
+# Chains with a larger R-hat have not mixed, so that they confirm nothing.
+_MIXED = 1.1
+_UNMIXED = (
+    "modes that lie far apart may have been missed: chains that would find them have not mixed"
+)
 _UNSEEN = (
     "modes that lie far apart may have been missed: chains that would find them take minutes for a "
     "density of this size or speed"
@@ -182,23 +187,20 @@ def audited(
 def _beside_chains(prepared: Prepared, posterior: Posterior, advice: str) -> Posterior:
     """Judge a posterior by tempered chains, if nothing else is known.
 
-    Chains that can be trusted decide, others only warn. If they would take too long, no function
-    gets "trust", since nothing has looked for modes that lie far away; the search of `coverage`
-    does for linear and quadratic models.
+    Chains that can be trusted decide, others only warn. If they have not mixed or would take too
+    long, no function gets "trust", since modes that lie far away may have been missed; for linear
+    and quadratic models the search of `coverage` looks for these.
     """
     if exact.affordable(prepared):
         return posterior
     from permvi.inference.mcmc import tempered
 
-    trusted = posterior.diagnostics.verdict == "trust"
-    if not (trusted or prepared.problem.traceable):
+    if posterior.diagnostics.verdict != "trust" and not prepared.problem.traceable:
         # Calls of the host are too slow to find out that doubts were wrong.
         return posterior
     ladder = tempered.ladder(prepared)
     if ladder is None:
-        if trusted and not _is_linear_or_quadratic(prepared):
-            return _unseen(posterior)
-        return posterior
+        return posterior if _is_linear_or_quadratic(prepared) else _doubted(posterior, _UNSEEN)
     try:
         chains = tempered.answer(prepared, ladder)
     except KeyboardInterrupt:
@@ -210,22 +212,23 @@ def _beside_chains(prepared: Prepared, posterior: Posterior, advice: str) -> Pos
         change = "sampling by tempered chains"
         found = _warned(posterior.diagnostics, change, beyond, labels, advice)
         judged = dataclasses.replace(posterior, diagnostics=found)
+        if (chains.diagnostics.r_hat or 1.0) > _MIXED:
+            judged = _doubted(judged, _UNMIXED)
     spent = (posterior.num_evaluations or 0) + (chains.num_evaluations or 0)
     return dataclasses.replace(judged, num_evaluations=spent)
 
 
-def _is_linear_or_quadratic(prepared: Prepared) -> bool:
-    return (
-        prepared.problem.scores is not None
-        or getattr(prepared.model, "quadratic", None) is not None
-    )
-
-
-def _unseen(posterior: Posterior) -> Posterior:
+def _doubted(posterior: Posterior, reason: str) -> Posterior:
     """Return "check" instead of "trust", for lack of an independent answer."""
     found = posterior.diagnostics
-    diagnostics = dataclasses.replace(found, verdict="check", reasons=(_UNSEEN, *found.reasons))
-    return dataclasses.replace(posterior, diagnostics=diagnostics)
+    if found.verdict == "trust":
+        found = dataclasses.replace(found, verdict="check", reasons=(reason, *found.reasons))
+    return dataclasses.replace(posterior, diagnostics=found)
+
+
+def _is_linear_or_quadratic(prepared: Prepared) -> bool:
+    quadratic = getattr(prepared.model, "quadratic", None)
+    return prepared.problem.scores is not None or quadratic is not None
 
 
 def _judged(
