@@ -11,6 +11,8 @@ import permvi as pv
 from benchmarks import verdicts
 from permvi.inference import auto
 from permvi.inference.mcmc import tempered
+from permvi.inference.verdict.audit import audited_estimate
+from permvi.posterior import Diagnostics
 from permvi.problem.evaluation import log_densities
 from permvi.problem.prepare import prepare
 
@@ -193,3 +195,27 @@ def test_the_default_for_functions_by_size(n, method):
 
     prepared = prepare(pv.models.CallableModel(log_density, n, input="perm"))
     assert auto.choose(prepared).name == method
+
+
+@pytest.mark.parametrize(
+    ("hottest", "r_hat", "verdict"),
+    [
+        (50.0, 1.0, "trust"),
+        (50.0, 1.2, "check"),
+        # Of two modes at a scale of 1000, one had been trusted with errors of .26 and .32.
+        (500.0, 1.0, "check"),
+    ],
+)
+def test_chains_that_mix_slowly_confirm_nothing(monkeypatch, hottest, r_hat, verdict):
+    perms = np.array([np.random.default_rng(0).permutation(12) for _ in range(50)])
+    model = on_host(12, lambda perm: 0.0)
+
+    def posterior(verdict, r_hat):
+        said = Diagnostics(verdict, (verdict,), r_hat=r_hat)
+        return pv.Posterior.from_draws(perms, shape=(12, 12), diagnostics=said)
+
+    monkeypatch.setattr(tempered, "ladder", lambda _: tempered.Ladder(5_000, hottest, True))
+    monkeypatch.setattr(tempered, "answer", lambda *_: posterior("check", r_hat))
+    found = audited_estimate(prepare(model), posterior("trust", 1.0), "")
+    assert found.diagnostics.verdict == verdict
+    assert (verdict == "trust") != ("mix too slowly" in found.diagnostics.reasons[0])

@@ -44,9 +44,7 @@ _NUM_MOVED = 256
 _SWEEPS = 20
 # Chains with a larger R-hat have not mixed, so that they confirm nothing.
 _MIXED = 1.1
-_UNMIXED = (
-    "modes that lie far apart may have been missed: chains that would find them have not mixed"
-)
+_UNMIXED = "modes that lie far apart may have been missed: chains that look for them mix too slowly"
 _UNSEEN = (
     "modes that lie far apart may have been missed: chains that would find them take minutes for a "
     "density of this size or speed"
@@ -187,7 +185,7 @@ def audited(
 def _beside_chains(prepared: Prepared, posterior: Posterior, advice: str) -> Posterior:
     """Judge a posterior by tempered chains, if nothing else is known.
 
-    Chains that can be trusted decide, others only warn. If they have not mixed or would take too
+    Chains that can be trusted decide, others only warn. If they mix too slowly or would take too
     long, no function gets "trust", since modes that lie far away may have been missed; for linear
     and quadratic models the search of `coverage` looks for these.
     """
@@ -212,7 +210,9 @@ def _beside_chains(prepared: Prepared, posterior: Posterior, advice: str) -> Pos
         change = "sampling by tempered chains"
         found = _warned(posterior.diagnostics, change, beyond, labels, advice)
         judged = dataclasses.replace(posterior, diagnostics=found)
-        if (chains.diagnostics.r_hat or 1.0) > _MIXED:
+        mixed = (chains.diagnostics.r_hat or 1.0) <= _MIXED
+        # All chains may freeze in one mode if they have to be very hot to leave it.
+        if not (mixed and ladder.may_be_trusted):
             judged = _doubted(judged, _UNMIXED)
     spent = (posterior.num_evaluations or 0) + (chains.num_evaluations or 0)
     return dataclasses.replace(judged, num_evaluations=spent)
