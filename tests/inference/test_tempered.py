@@ -186,15 +186,20 @@ def test_densities_that_chains_do_not_take_are_left_alone(model):
     assert list(auto.others(prepared, "sequential")) == []
 
 
-@pytest.mark.parametrize(("n", "method"), [(24, "sequential"), (25, "mcmc")])
-def test_the_default_for_functions_by_size(n, method):
+@pytest.mark.parametrize(
+    ("n", "method", "hot"),
+    [(24, "sequential", False), (25, "mcmc", True), (100, "mcmc", True), (129, "mcmc", False)],
+)
+def test_the_default_for_functions_by_size(monkeypatch, n, method, hot):
+    monkeypatch.setattr(tempered, "_timed", timed(1e-7))
     weights = jnp.arange(float(n))
 
     def log_density(perm):
         return -0.01 * jnp.maximum(jnp.cumsum(weights[perm]) - n * weights, 0.0).sum()
 
     prepared = prepare(pv.models.CallableModel(log_density, n, input="perm"))
-    assert auto.choose(prepared).name == method
+    name, options = auto.choose(prepared)
+    assert (name, options.get("num_temperatures", 1) > 1) == (method, hot)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from permvi.inference.exact import method as exact
 from permvi.inference.linear import method as linear
 from permvi.problem.prepare import Prepared
 
-# The cost of a draw of a row-by-row family grows with the cube of the number of rows, and of more
-# rows than the second number tempered chains know more, if they are affordable.
-_MAX_SEQUENTIAL, _FEW_ROWS = 64, 24
+# The cost of a draw of a row-by-row family grows with the cube of the number of rows. Of more rows
+# than the second number, and up to the third, tempered chains know more, if they are affordable.
+_MAX_SEQUENTIAL, _FEW_ROWS, _MAX_TEMPERED = 64, 24, 128
 # An answer takes so many times as many steps as chains that only judge, since the weights of far
 # modes are known less well than all else, and so many if it cannot be trusted.
 _PRECISE, _LONGER = 3, 12
@@ -32,7 +32,8 @@ def choose(prepared: Prepared) -> Choice:
     one scalar latent; "quadratic" for quadratic forms; "gibbs" for up to 64 items and other
     latents, "rounding" for more; "sequential" up to 24 items; tempered chains of "mcmc" up to 64
     items if the density takes microseconds, else "sequential"; "rounding"; or "mcmc" if the
-    density is not known between permutations or items may stay unmatched. Raise ``ValueError`` if
+    density is not known between permutations or items may stay unmatched, up to 128 items by
+    tempered chains, too. Raise ``ValueError`` if
     no method supports the model. `permvi.inference._recognise` has looked at functions before.
     """
     if prepared.listed is not None:
@@ -63,14 +64,17 @@ def choose(prepared: Prepared) -> Choice:
 
         return Choice("gibbs" if gibbs.suits(prepared) else "rounding", {})
     rows = problem.num_sites * max(problem.shape)
-    if rows <= _MAX_SEQUENTIAL:
-        from permvi.inference.mcmc import tempered
-
-        ladder = tempered.ladder(prepared) if rows > _FEW_ROWS else None
-        if ladder is not None and ladder.fast:
-            return Choice("mcmc", ladder.settings(_PRECISE))
+    if rows <= _FEW_ROWS:
         return Choice("sequential", {})
-    return Choice("rounding" if relaxed and not problem.is_partial else "mcmc", {})
+    few = rows <= _MAX_SEQUENTIAL
+    if relaxed and not (few or problem.is_partial):
+        return Choice("rounding", {})
+    from permvi.inference.mcmc import tempered
+
+    ladder = tempered.ladder(prepared, _MAX_TEMPERED)
+    if ladder is not None and ladder.fast:
+        return Choice("mcmc", ladder.settings(_PRECISE if few else 1))
+    return Choice("sequential" if few else "mcmc", {})
 
 
 def others(prepared: Prepared, chosen: str) -> Iterator[Choice]:

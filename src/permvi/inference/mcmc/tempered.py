@@ -21,7 +21,7 @@ from permvi.problem.prepare import Prepared
 from permvi.problem.problem import Problem
 from permvi.problem.unmatched import random_matchings
 
-# The most rows of all sites together.
+# The most rows of all sites together, for chains that judge.
 _MAX_ROWS = 64
 # Proposals of each chain for up to so many rows, and more in proportion for more rows.
 _NUM_STEPS, _FEW_ROWS = 100_000, 25
@@ -71,15 +71,15 @@ class Ladder(NamedTuple):
         }
 
 
-def ladder(prepared: Prepared) -> Ladder | None:
-    """Return how chains of a problem should run, or None if they would take minutes.
+def ladder(prepared: Prepared, max_rows: int = _MAX_ROWS) -> Ladder | None:
+    """Return how chains of a problem should run; None if it has many rows, or it takes minutes.
 
     The highest temperature is the standard deviation of the log density at random matchings, at
     which it hardly tells them apart.
     """
     problem = prepared.problem
     rows = problem.num_sites * max(problem.shape)
-    if problem.latents or rows > _MAX_ROWS:
+    if problem.latents or rows > max_rows:
         return None
     looks = random_matchings(_NUM_LOOKS, problem, np.random.default_rng(0))
     if not problem.traceable and _timed(problem, looks[:_FEW_LOOKS])[0] > 2 * _MOST_SECONDS:
