@@ -187,9 +187,10 @@ def _beside_chains(prepared: Prepared, posterior: Posterior, advice: str) -> Pos
 
     Chains that can be trusted decide, others only warn. If they mix too slowly or would take too
     long, no function gets "trust", since modes that lie far away may have been missed; for linear
-    and quadratic models the search of `coverage` looks for these.
+    and quadratic models the search of `coverage` looks for these. Models with other latents are
+    left alone.
     """
-    if exact.affordable(prepared):
+    if prepared.problem.latents or exact.affordable(prepared):
         return posterior
     from permvi.inference.mcmc import tempered
 
