@@ -109,9 +109,9 @@ class Asked:
     calibrate: Path | None
 
     def given(self) -> list[str]:
-        """Return the options that were given, as they are typed."""
+        """Return the options that were given, as they are typed; "a third file" for more files."""
         return [
-            f"--{field.name.replace('_', '-')}"
+            "a third file" if field.name == "more" else f"--{field.name.replace('_', '-')}"
             for field in dataclasses.fields(self)
             if getattr(self, field.name) not in (None, False)
         ]
