@@ -282,7 +282,7 @@ def test_whether_records_of_a_list_may_stay_unmatched_is_said(run, write):
     assert run("match", "--pairs", path, "--unmatched", "0").stderr == ""
     # One more column makes it a linkage, in which records may have no match.
     path = write("t.csv", "\n".join(["item,label,score,x", *(f"{row},1" for row in rows)]) + "\n")
-    assert "assumed: records may stay unmatched" in run("match", "--pairs", path).stdout
+    assert "assumed: records may stay unmatched" in run("match", "--pairs", path).stderr
 
 
 @pytest.mark.parametrize(
