@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from permvi import _memory
-from permvi._jax import jax, jnp
+from permvi._jax import jax
 from permvi._programmes import light_jit
 from permvi.posterior import Marginals, Posterior
 from permvi.posterior.marginals import MAX_CELLS
@@ -92,7 +92,8 @@ def fold_key(rng_key: jax.Array, number: int) -> jax.Array:
 
 def _wrapped(data: np.ndarray) -> jax.Array:
     """Return the keys of data (..., 2) of the host."""
-    return jax.random.wrap_key_data(jnp.asarray(data))
+    # `jnp.asarray` compiles a programme for each shape.
+    return jax.random.wrap_key_data(jax.device_put(data))
 
 
 def _is_plain(rng_key: jax.Array) -> bool:
