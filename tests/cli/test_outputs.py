@@ -225,6 +225,10 @@ def test_standard_input(table):
         result = runner.invoke(cli.app, ["match", "-", "--csv", "-"], input=given)
         assert result.exit_code == 0
         assert [row["item"] for row in csv.DictReader(io.StringIO(result.stdout))] == ITEMS
+    points = b"frame,x,y\n0,0,0\n1,0.1,0\n"
+    given = ["--sd", "1", "--births", "0.1", "--deaths", "0.1", "--missed", "0.1", "--false", "0.1"]
+    result = runner.invoke(cli.app, ["track", "-", *given, "--csv", "-"], input=points)
+    assert [row["frame"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["0", "1"]
     votes = b"1st,2nd\nA,B\nA,B\n"
     result = runner.invoke(cli.app, ["rank", "-", "--json"], input=votes)
     assert json.loads(result.stdout)["items"][0]["item"] == "A"
