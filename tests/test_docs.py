@@ -197,6 +197,27 @@ def test_the_gallery_shows_what_is_drawn_at_the_build():
     assert not (DOCS / "gallery").exists()
 
 
+def test_what_newcomers_look_for_is_in_its_place():
+    first_pages = [(ROOT / "README.md").read_text(), (DOCS / "index.md").read_text()]
+    for text in first_pages:
+        # The cache, and how to install it from an index and until then.
+        assert "pv.enable_cache()" in text
+        assert "`pip install permvi`" in text
+        assert "`pip install .` in a clone" in text
+    coming_from = (DOCS / "coming_from.md").read_text()
+    for tool in ("linear_sum_assignment", "Splink", "trackpy", "PyMC"):
+        assert re.search(rf"^## .*{tool}", coming_from, re.MULTILINE), tool
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    # Pages of their own, and headings above several.
+    for page in ("tutorial.md", "gallery.md", "coming_from.md", "sizes.md"):
+        assert re.search(rf"^  - .*: {page}$", navigation, re.MULTILINE), page
+    for heading in ("Notebooks", "Studies", "Reference"):
+        assert re.search(rf"^  - {heading}:\n      - .*\n      - ", navigation, re.MULTILINE), (
+            heading
+        )
+    assert f"\n## [{pv.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_warnings_of_the_documentation_are_errors():
     """MkDocs counts no warnings with --quiet, and then --strict means nothing."""
     (line,) = re.findall(r"mkdocs build.*", (ROOT / "Makefile").read_text())

@@ -13,7 +13,7 @@ import pytest
 
 import permvi as pv
 from permvi.inference import auto, registry
-from permvi.inference.method import split_batch, split_key
+from permvi.inference.method import Context, fold_key, silent, split_batch, split_key, split_keys
 from permvi.inference.verdict import coverage
 from permvi.inference.vi import method as relaxed
 from permvi.inference.vi import objective
@@ -328,17 +328,36 @@ def test_approximations_are_trusted_where_they_are_right(name):
         assert flat.diagnostics.verdict == "do not trust"
 
 
-def test_one_programme_splits_keys_into_any_few():
-    keys = [jax.random.key(5), jax.random.key(5, impl="rbg")]
-    for key in keys:
+KEYS = [jax.random.key(seed) for seed in (0, 5, 2**32 - 1)]
+KEYS += [jax.random.split(KEYS[1])[1], jax.random.key(5, impl="rbg")]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+@pytest.mark.parametrize("partitionable", [True, False])
+def test_keys_are_split_as_jax_does_it(key, partitionable):
+    def same(found, wanted):
+        data = [jax.random.key_data(part) for part in found]
+        np.testing.assert_array_equal(data, jax.random.key_data(wanted))
+
+    with jax.threefry_partitionable(partitionable):
         for num in (1, 2, 3, 8, 9):
-            found = [jax.random.key_data(part) for part in split_key(key, num)]
-            np.testing.assert_array_equal(found, jax.random.key_data(jax.random.split(key, num)))
-    found = [jax.random.key_data(part) for part in split_batch(keys[0], 3, 2)]
-    np.testing.assert_array_equal(found, jax.random.key_data(jax.random.split(keys[0], (3, 2))))
-    with jax.threefry_partitionable(False):
-        old = jax.random.key_data(jax.random.split(keys[0], 2))
-        np.testing.assert_array_equal([jax.random.key_data(k) for k in split_key(keys[0], 2)], old)
+            same(split_key(key, num), jax.random.split(key, num))
+        same(split_batch(key, 3, 2), jax.random.split(key, (3, 2)))
+        for shape in ((4,), (2, 3, 1), (0,)):
+            same([split_keys(key, shape)], jax.random.split(key, shape)[None])
+        for number in (0, 7, 2**31, 2**32 - 1):
+            same([fold_key(key, number)], jax.random.fold_in(key, number)[None])
+        # Inside a programme, too.
+        same(jax.jit(split_key, static_argnums=1)(key, 3), jax.random.split(key, 3))
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+@pytest.mark.parametrize("seed", [0, 7, 2**31, 2**32 - 1])
+def test_the_key_of_a_seed_is_that_of_jax(seed, impl):
+    with jax.default_prng_impl(impl):
+        found, wanted = Context("mcmc", seed, {}, silent).rng_key, jax.random.key(seed)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(jax.random.key_data(found), jax.random.key_data(wanted))
 
 
 def test_advice_names_methods_that_take_the_problem(rng):

@@ -7,11 +7,12 @@ compressed; and so are spreadsheets and arrays. Errors name the file, the line a
 import codecs
 import csv
 import io
+import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,11 +25,18 @@ _SEPARATORS = ("\t", ";", ",")
 _SAMPLE = 4
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
-# How spreadsheets recognise a formula, after white space; the last four are full-width.
-_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+# Names of the columns of items and labels in lists of pairs, in the order in which they are tried.
+_SIDES = (
+    ("unique_id_l", "unique_id_r"), ("id_l", "id_r"), ("id_left", "id_right"),
+    ("left_id", "right_id"), ("id_1", "id_2"), ("id1", "id2"), ("rec_id_1", "rec_id_2"),
+    ("record_id_1", "record_id_2"), ("item", "label"), ("left", "right"), ("l", "r"),
+    ("source", "target"),
+)  # fmt: skip
+# All of these names.
+NAMES_OF_SIDES = frozenset(name for pair in _SIDES for name in pair)
 
 # What may be a thousand or a decimal: 1,200 but not 0,200 or 1,25.
-_THOUSAND = re.compile(r"\s*[-+]?[1-9]\d{0,2},\d{3}\s*")
+_THOUSAND = re.compile(r"\s*[-+]?[1-9]\d{0,2}[,.]\d{3}\s*")
 _THOUSANDS = re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 
 # How other programs write that a number is missing.
@@ -90,6 +98,11 @@ def check_header(path: Path, header: Row) -> None:
         )
 
 
+def sides_of(names: Collection[str]) -> tuple[str, str] | None:
+    """Return those of some names in lower case that are usual for items and labels."""
+    return next((pair for pair in _SIDES if set(pair) <= set(names)), None)
+
+
 def check_names(
     path: Path, cells: Sequence[tuple[int, int, str]], hint: str = ""
 ) -> tuple[str, ...]:
@@ -117,8 +130,9 @@ def read_rows(path: Path, *, several: bool = False) -> Rows:
 
     Cells are separated by tabs, semicolons or commas, whichever the first lines agree on, and may
     be quoted. The text is UTF-8, with or without a byte order mark, or UTF-16 with one. Rows
-    without any text are skipped. Files of gzip, XLSX, Parquet, NPY and NPZ are read, too. One of
-    ``several`` sheets or arrays is read only for callers who pass on the note that says so.
+    without any text are skipped, and so are columns at the end that hold nothing, not even a name.
+    Files of gzip, XLSX, Parquet, NPY and NPZ are read, too. One of ``several`` sheets or arrays is
+    read only for callers who pass on the note that says so.
 
     Raises:
         ValueError: The file is empty or not text, or (while reading) a quote is not closed.
@@ -131,7 +145,7 @@ def read_rows(path: Path, *, several: bool = False) -> Rows:
         numbered = enumerate(tabular.rows, 1)
         rows = (Row(line, cells) for line, cells in numbered if any(map(str.strip, cells)))
         return Rows(",", rows, tabular.notes)
-    text, content, encoding = _opened(found)
+    text, content, encoding = _opened(path, found)
     try:
         sample = _first_lines(text)
     except UnicodeDecodeError:
@@ -140,7 +154,7 @@ def read_rows(path: Path, *, several: bool = False) -> Rows:
         raise ValueError(f"{path}: expected a header and rows, got an empty file.")
     text.seek(0)
     separator = _separator(sample)
-    return Rows(separator, _rows(path, text, separator, content))
+    return _without_empty_ends(separator, _rows(path, text, separator, content), noted=several)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -149,7 +163,7 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         ValueError: The file is not text.
     """
-    text, content, encoding = _opened(_sources.content(path))
+    text, content, encoding = _opened(path, _sources.content(path))
     try:
         # Other characters that Python takes for the end of a line may be part of a name.
         return re.split(r"\r\n|\r|\n", text.read())
@@ -157,10 +171,15 @@ def read_lines(path: Path) -> list[str]:
         raise _not_text(path, content, encoding) from None
 
 
-def _opened(content: bytes) -> tuple[io.TextIOWrapper, bytes, str]:
+def _opened(path: Path, content: bytes) -> tuple[io.TextIOWrapper, bytes, str]:
     """Return the text of a file, its bytes without a byte order mark, and its encoding."""
     content = content.removeprefix(codecs.BOM_UTF8)
     encoding = "utf-16" if content.startswith(_UTF16) else "utf-8"
+    if content.startswith(codecs.BOM_UTF32_LE) or (encoding == "utf-8" and b"\0" in content):
+        raise ValueError(
+            f"{path}: expected UTF-8 text, got bytes of zero, as in UTF-16 without a mark or in a "
+            "file that is no text; save the file as UTF-8."
+        )
     text = io.TextIOWrapper(io.BytesIO(content), encoding=encoding, newline="")
     return text, content, encoding
 
@@ -181,15 +200,34 @@ def _rows(path: Path, text: io.TextIOWrapper, separator: str, content: bytes) ->
             yield Row(line, cells)
 
 
+def _without_empty_ends(separator: str, rows: Iterator[Row], *, noted: bool) -> Rows:
+    """Leave out columns at the end without a name and a cell, which spreadsheets write.
+
+    Separators at the end of all rows but the header, which may lack a name for the first column
+    instead, are left out for callers who pass on the note that says so.
+    """
+    start = list(itertools.islice(rows, 2))
+    header, first = (start[0].cells, start[-1].cells) if start else ([], [])
+    longer = noted and len(first) == len(header) + 1 and not first[-1].strip()
+    notes = []
+    if longer or (len(header) > 1 and not header[-1].strip()):
+        # Whether they hold nothing is known at the end only.
+        start += rows
+        width = max(_filled(row.cells) for row in start)
+        if longer and width <= len(header):
+            notes = ["separators at the ends of rows are left out"]
+        start = [row._replace(cells=row.cells[:width]) for row in start]
+    return Rows(separator, itertools.chain(start, rows), notes)
+
+
+def _filled(cells: Sequence[str]) -> int:
+    """Return the number of cells up to the last one that holds anything."""
+    return max((k for k, cell in enumerate(cells, 1) if cell and not cell.isspace()), default=0)
+
+
 def _first_lines(text: io.TextIOWrapper) -> list[str]:
     """Return the first few lines that are not blank."""
-    lines: list[str] = []
-    for line in text:
-        if line.strip():
-            lines.append(line)
-        if len(lines) == _SAMPLE:
-            break
-    return lines
+    return list(itertools.islice((line for line in text if line.strip()), _SAMPLE))
 
 
 def _not_text(path: Path, content: bytes, encoding: str) -> ValueError:
@@ -228,26 +266,6 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def inert(cell: Any) -> Any:
-    """Return a cell that a spreadsheet shows and does not run; numbers are harmless."""
-    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA_SIGNS):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
-
-
-def csv_text(header: Sequence[Any], rows: Iterable[Sequence[Any]], separator: str = ",") -> str:
-    """Return a table as the text of a CSV file."""
-    file = io.StringIO()
-    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def _hint(text: str) -> str:
@@ -291,7 +309,7 @@ class Numbers:
         self._skip = skip
         # Decimal mark -> the place where it was first seen.
         self._marks: dict[str, str] = {}
-        # A number that may have a mark between thousands, None if a comma has shown that it is not.
+        # A number that may have a mark between thousands, None if another shows that it has not.
         self._thousand: str | None = ""
 
     def of(self, row: Row) -> np.ndarray:
@@ -303,8 +321,10 @@ class Numbers:
                 if mark in joined and mark not in self._marks:
                     self._note(mark, row)
             if "," in joined:
-                self._look_for_thousands(cells)
+                self._look_for_thousands(cells, ",")
                 cells = [cell.replace(",", ".") for cell in cells]
+            elif "." in joined and self._separator == ";":
+                self._look_for_thousands(cells, ".")
         # Python would read 1_000 as a thousand.
         if "_" not in joined:
             try:
@@ -321,24 +341,26 @@ class Numbers:
         """What was assumed of the numbers so far, and could have been meant differently."""
         if not self._thousand:
             return []
+        text, what = self._thousand, "commas" if "," in self._thousand else "points"
         return [
-            f"commas are taken for decimal marks, so that {self._thousand} is "
-            f"{self._thousand.replace(',', '.')}; leave them out if they separate thousands"
+            f"{what} are taken for decimal marks, so that {text} is {text.replace(',', '.')}, not "
+            f"{re.sub('[,.]', '', text)}; leave them out if they separate thousands"
         ]
 
-    def _look_for_thousands(self, cells: Sequence[str]) -> None:
-        """Keep a number whose comma may separate thousands, as long as all commas may."""
+    def _look_for_thousands(self, cells: Sequence[str], mark: str) -> None:
+        """Keep a number whose mark may separate thousands, as long as all marks may."""
         if self._thousand is None:
             return
-        commas = [cell for cell in cells if "," in cell]
-        doubtful = all(map(_THOUSAND.fullmatch, commas))
-        self._thousand = (self._thousand or commas[0].strip()) if doubtful else None
+        marked = [cell for cell in cells if mark in cell]
+        doubtful = all(map(_THOUSAND.fullmatch, marked))
+        self._thousand = (self._thousand or marked[0].strip()) if doubtful else None
 
     def last(self, row: Row) -> float:
         """Parse the last cell of a row that has one number, as `of` does."""
         text = row.cells[-1]
         # Other marks have to be noted, and words looked up.
-        if self._separator == "," or ("," not in text and ("." not in text or "." in self._marks)):
+        known = "." in self._marks and (self._separator != ";" or self._thousand is None)
+        if self._separator == "," or ("," not in text and ("." not in text or known)):
             try:
                 value = math.nan if "_" in text else float(text)
             except ValueError:

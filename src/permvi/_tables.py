@@ -1,7 +1,13 @@
-"""Small tables for terminals and notebooks."""
+"""Tables as text, for terminals, notebooks and spreadsheets."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
+
+# How spreadsheets recognise a formula, after white space; the last four are full-width.
+_FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -29,3 +35,23 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
     )
+
+
+def inert(cell: Any) -> Any:
+    """Return a cell that a spreadsheet shows and does not run; numbers are harmless."""
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA_SIGNS):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def csv_text(header: Sequence[Any], rows: Iterable[Sequence[Any]], separator: str = ",") -> str:
+    """Return a table as the text of a CSV file."""
+    file = io.StringIO()
+    writer = csv.writer(file, delimiter=separator, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return file.getvalue()

@@ -186,7 +186,7 @@ def _solve(
         values = np.asarray(scores), None if mask is None else np.asarray(mask)
         solver = "lapx" if backend == "lapx" else "auto"
         found, status = host.solve(*values, maximize=maximize, solver=solver)
-        perm = jnp.asarray(found)
+        perm = jax.device_put(found)
     else:
         perm = _from_programme(scores, mask, maximize=maximize, backend=backend)
     if concrete:

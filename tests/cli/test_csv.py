@@ -1,12 +1,16 @@
 """CSV files as people have them: read correctly, or refused with the place of the mistake."""
 
+import itertools
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from permvi._cli.csv_tables import TRUTH, read_list, read_pairs, read_table
 
 PLAIN = "item,x,y\na,1.5,-2\nb,,3e2\n"
 VALUES = [[1.5, -2.0], [np.nan, 300.0]]
+PAIRS = [("b", "y", 1.5), ("a", "x", 2.0), ("b", "x", -1.0)]
 
 
 @pytest.mark.parametrize(
@@ -137,15 +141,66 @@ def test_alignment_by_name(write):
 
 
 def test_pairs(write):
-    found = read_pairs(write("t.csv", "item,label\n\na, x\n'b',y\n"))
+    sides = ("a", "'b'"), ("x", "y")
+    found = read_pairs(write("t.csv", "item,label\n\na, x\n'b',y\n"), *sides)
     assert found == [(3, "a", "x"), (4, "'b'", "y")]
+    assert read_pairs(write("t.csv", "Label,Item\nx,a\ny,'b'\n"), *sides) == [
+        (2, "a", "x"), (3, "'b'", "y"),
+    ]  # fmt: skip
     for content, message in [
         ("item,label\na\n", "line 2: expected an item and a label, got 1 cells"),
         ("item,label\na,\n", "line 2: expected an item and a label"),
         ("item,label\na,x,y\n", "line 2: expected an item and a label, got 3 cells"),
+        ("a,x\n'b',y\n", "line 1: expected a header such as item,label, got the pair 'a, x'"),
+        (",item,label\n0,a,x\n", "line 1: expected an item and a label, got 3 cells"),
     ]:
         with pytest.raises(ValueError, match=message):
-            read_pairs(write("bad.csv", content))
+            read_pairs(write("bad.csv", content), *sides)
+
+
+@pytest.mark.parametrize("names", [*itertools.permutations(["item", "label", "score"])])
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_list_with_columns_in_any_order(write, names, separator):
+    rows = [{"item": item, "label": label, "score": score} for item, label, score in PAIRS]
+    frame = pd.DataFrame(rows)[list(names)]
+    found = read_list(write("t.csv", frame.to_csv(sep=separator, index=False)))
+    assert found.what == "score"
+    assert [
+        (found.rows[i], found.cols[j], value)
+        for (i, j), value in zip(found.pairs, found.values, strict=True)
+    ] == PAIRS
+
+
+SPREADSHEETS = {
+    "an empty column": "item,x,y,\na,1,2,\nb,3,4,\n",
+    "several": "item;x;y;;\na;1;2;;\nb;3;4;;\n",
+    "and empty cells": "item,x,y,,\na,1,2,, \nb,3,4,,\n",
+    "rows alone": "item,x,y\na,1,2,\nb,3,4,\n",
+}
+
+
+@pytest.mark.parametrize("content", SPREADSHEETS.values(), ids=SPREADSHEETS)
+def test_columns_that_hold_nothing_at_the_end(write, content):
+    table = read_table(write("t.csv", content))
+    assert (table.rows, table.cols) == (("a", "b"), ("x", "y"))
+    np.testing.assert_array_equal(table.values, [[1, 2], [3, 4]])
+    # Only in the last of them the header could lack a name for the first column instead.
+    assert len(table.notes) == (content == SPREADSHEETS["rows alone"])
+
+
+def test_a_column_that_holds_something_needs_a_name(write):
+    with pytest.raises(ValueError, match="line 1, column 4: expected a name, got an empty cell"):
+        read_table(write("t.csv", "item,x,y,\na,1,2,\nb,3,4,5\n"))
+    # The header lacks a name for the first column, and the first pairs of the last are forbidden.
+    table = read_table(write("t.csv", "x,y,z\na,1,2,\nb,3,4,5\n"))
+    assert table.cols == ("x", "y", "z")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+def test_other_encodings_are_named(write, encoding):
+    path = write("t.csv", "item,x\na,1\n".encode(encoding))
+    with pytest.raises(ValueError, match="expected UTF-8 text, got bytes of zero, as in UTF-16"):
+        read_table(path)
 
 
 def test_a_table_as_a_list(write):
@@ -165,6 +220,14 @@ def test_a_table_as_a_list(write):
         ("item,label,score\n,x,1\n", "line 2: expected an item, a label and a number"),
         ("item,label,score\n", "expected a header and rows, got one line only"),
         ("1,2,3\n1,3,4\n", "line 1: expected a header with the names of the columns"),
+        (
+            "b,y,2\na,x,1\n",
+            "line 1: expected a header such as item,label,score, got the pair 'b, y, 2'",
+        ),
+        (
+            "score,item,label\n1,a,x\none,b,y\n",
+            r"line 3, column 1 \('score'\): expected a number, got 'one'",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             read_list(write("bad.csv", content))

@@ -72,6 +72,13 @@ def test_mistakes_in_files(run, write, option, content, message):
     assert message in line
 
 
+def test_a_third_file_without_pairs(run, write):
+    table = write("t.csv", TABLE)
+    result = run("match", table, table, table, "--scale", 1)
+    assert result.exit_code == 2
+    assert result.stderr == "permvi: a third file must go with --pairs, got it without.\n"
+
+
 def test_a_method_that_cannot_take_the_model(run, write):
     table = write("t.csv", "item,x,y\na,,2\nb,3,4\n")
     result = run("match", table, "--method", "mallows", "--unmatched", 0)

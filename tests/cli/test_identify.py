@@ -288,6 +288,27 @@ def test_files_may_speak_of_worms_that_are_not_asked_for(identify, files):
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "notes"),
+    [
+        (",a,b\n0,1,2\n1,2,4\n2,3,1\n", []),
+        ("time,a,b\n10:00,1,2\n10:05,2,4\n", []),
+        ("a,b,time\n1,2,0.0\n2,4,0.1\n2,3,0.2\n", ["column 'time' is taken for a neuron"]),
+        (
+            ",0,1,2\na,1,2,3\nb,5,4,7\n",
+            [
+                "the first column has neither name nor numbers, and is ignored",
+                "rows are taken for time steps, of which there are fewer than neurons",
+            ],
+        ),
+    ],
+)
+def test_recordings_that_look_like_something_else(write, content, notes):
+    path = write("worm.csv", content)
+    (recording,) = read_recordings([path])
+    assert recording.notes == tuple(f"{path}: {note}." for note in notes)
+
+
 def test_recordings_in_every_form(write, tmp_path, rng):
     activity = rng.normal(size=(3, 2))
     text = [[f"{v:.17g}" for v in row] for row in activity]

@@ -17,7 +17,8 @@ def test_a_table_of_splink(run, write, tmp_path):
     path = write("pairs.csv", SPLINK)
     done = run("match", "--pairs", path, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    assert "assumed: column 'match_weight' has log odds to the base of 2" in done.output
+    assert "permvi: assumed: column 'match_weight' has log odds to the base of 2" in done.stderr
+    assert run("match", "--pairs", path, "--quiet").output == ""
     assert "computed 1 of 1 components exactly" in done.output
     table = pq.read_table(tmp_path / "out" / "pairs")
     odds = [8.0, 0.25, 4.0]
@@ -27,6 +28,7 @@ def test_a_table_of_splink(run, write, tmp_path):
     assert table["p_link"].to_pylist() == pytest.approx(expected)
     assert table["town"].to_pylist() == ["Bonn", "Kiel", "Bonn"]
     as_json = run("match", "--pairs", path, "--json")
+    assert as_json.stderr == done.stderr
     assert json.loads(as_json.stdout)["expected_matches"] == pytest.approx(sum(expected))
 
 
@@ -79,7 +81,7 @@ def test_small_lists_are_shown_as_before(run, write):
 
 @pytest.mark.parametrize(("options", "words"), [
     (("--one-to-many", "--dedupe"), "--one-to-many must come alone"),
-    (("--score-col", "points"), "expected a column 'points' (score_col), got 'unique_id_l'"),
+    (("--score-col", "points"), "expected a column 'points' (--score-col), got 'unique_id_l'"),
     (("--threshold", "2"), "threshold must be a probability"),
     (("--mask", "pairs.csv", "--dedupe"), "--mask must not be given"),
     (("--kind", "row-probabilities"), "row-probabilities"),
@@ -100,6 +102,10 @@ BAD_FILES = {
         "unique_id_l,match_weight,town\nr1,3,Bonn\n",
         "expected columns of left and right records such as 'unique_id_l' and 'unique_id_r', got "
         "'unique_id_l', 'match_weight', 'town'",
+    ),
+    "unknown ids and columns": (
+        "from,to,match_weight,town\nr1,x,3,Bonn\n",
+        "got 'from', 'to', 'match_weight', 'town'; name them with --item-col and --label-col",
     ),
     "an id in place of the score": (
         "unique_id_l,town,match_weight\nr1,Bonn,3\n",

@@ -14,7 +14,6 @@ def stripped(text):
 
 def test_the_page(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("broken.csv").write_text("item,x\na,1\nb,n/a\n")
     shown = 0
     for language, title, content in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         if language == "csv":

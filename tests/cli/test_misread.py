@@ -18,6 +18,56 @@ MISREAD = {
     "percentages": ("t.csv", "item,A,B\nr1,90,10\nr2,20,80\n", [], "divide by 100"),
     "percentages that do not add up": ("t.csv", "i,A,B\nr1,90,1\nr2,2,8\n", [], "from 0 to 100"),
     "probabilities": ("t.csv", "item,A,B\nr1,.9,.1\nr2,.2,.8\n", [], "--kind row-probabilities"),
+    "probabilities of items": (
+        "t.csv",
+        "item,A,B,C\nr1,.6,.3,.2\nr2,.4,.7,.8\n",
+        [],
+        "every column adds up to 1, as probabilities do, but numbers are taken for scores (log "
+        "weights, larger is better); exchange rows and columns and use --kind row-probabilities",
+    ),
+    "probabilities of pairs": (
+        "t.csv",
+        "item,A,B\nr1,.4,.1\nr2,.2,.3\n",
+        [],
+        "the whole table adds up to 1, as probabilities do",
+    ),
+    "percentages of items": (
+        "t.csv",
+        "item,A,B,C\nr1,60,30,20\nr2,40,70,80\n",
+        [],
+        "every column adds up to 100, as percentages do",
+    ),
+    "logarithms to the base of 10": (
+        "t.csv",
+        "item,A,B\nr1,-0.0458,-1\nr2,-0.699,-0.0969\n",
+        [],
+        "every row adds up to 1 if numbers are logarithms to the base of 10, but numbers are taken "
+        "for scores (log weights, larger is better) to the base of e; use --temperature 0.4343",
+    ),
+    "a row of sums": (
+        "t.csv",
+        "item,A,B\nr1,1.5,-2\nr2,2.5,1\nTotal,4,-1\n",
+        [],
+        "row 'Total' holds the sums of the others, but is taken for an item; leave it out",
+    ),
+    "a column of sums": (
+        "t.csv",
+        "item,A,B,C,alle\nr1,1,-2,3,2\nr2,2,1,-4,-1\nr3,0,1,1,2\nr4,1,-1,2,2\n",
+        ["--unmatched", "0"],
+        "column 'alle' holds the sums of the others, but is taken for a label; leave it out",
+    ),
+    "distances within a set": (
+        "t.csv",
+        ",r2,r1,r3\nr1,-2.5,,-3\nr2,,-2.5,-1\nr3,-1,-3,\n",
+        [],
+        "rows and columns have the same names and numbers, as those of a set with itself",
+    ),
+    "columns of items as pairs": (
+        "t.csv",
+        "item,A,B,C\nr1,.6,.3,.2\nr2,.4,.7,.8\n",
+        ["--kind", "probabilities"],
+        "every column adds up to 1: if it is one distribution, exchange rows and columns and use",
+    ),
     "probabilities as log odds": (
         "t.csv",
         "item,A,B\nr1,.9,.2\nr2,.2,.8\n",
@@ -69,6 +119,18 @@ MISREAD = {
         "as a list of numbered pairs does, but the first is taken for the names of items; use "
         "--pairs",
     ),
+    "separators at the ends of rows": (
+        "t.csv",
+        "item,A,B\nr1,-1,2,\nr2,1,-2,\n",
+        [],
+        "separators at the ends of rows are left out",
+    ),
+    "points that may separate thousands": (
+        "t.csv",
+        "item;A;B\nr1;1.200;-900\nr2;-3;1.250\n",
+        [],
+        "points are taken for decimal marks, so that 1.200 is 1.200, not 1200; leave them out",
+    ),
     "commas that may separate thousands": (
         "t.csv",
         "item;A;B\nr1;1,200;-900\nr2;-3;1,250\n",
@@ -109,6 +171,17 @@ def test_a_table_that_looks_like_something_else(run, write, case):
         # A comma before two digits, or after a zero, separates no thousands.
         ("item;A;B\nr1;-1,200;1,25\nr2;1,3;-2,100\n", []),
         ("item;A;B\nr1;-1,200;0,125\nr2;1,300;-2,100\n", []),
+        ("item;A;B\nr1;-1.200;0.125\nr2;1.300;-2.100\n", []),
+        ("item,A,B\nr1,-1.200,1.125\nr2,1.300,-2.100\n", []),
+        # Natural logarithms of probabilities are scores, and one number says nothing.
+        ("item,A,B\nr1,-0.1054,-2.3026\nr2,-1.6094,-0.2231\n", []),
+        ("item,A\nr1,1\n", []),
+        # Sums of few numbers may be by chance, and the border of unmatched items is no label.
+        ("item,A,B\nr1,1.5,-2\nr2,2.5,1\nr3,4,-1\n", ["--unmatched", "0"]),
+        ("item,A,B,all\nr1,1,-2,-1\nr2,-2,3,1\n", ["--unmatched", "all"]),
+        # Two sets with the same names.
+        (",r1,r2,r3\nr1,2,-2,1\nr2,1,3,0\nr3,0,-1,2\n", []),
+        ("item,A,B,,\nr1,-1,2,,\nr2,1,-2,,\n", []),
     ],
 )
 def test_a_table_that_looks_as_it_should(run, write, content, options):
@@ -158,6 +231,40 @@ def test_a_distance_that_many_right_labels_exceed(run, write, distance, said):
     assert ("further away" in found.stderr) == bool(said)
 
 
+PRIORS = {
+    "probabilities": (".9,.1", ".5,.5", [], "every row adds up to 1, as probabilities do"),
+    "counts": ("9,1", "4,5", [], "no number is negative"),
+    "said to be scores": ("9,1", "4,5", ["--prior-kind", "scores"], ""),
+    "said to be probabilities": (".9,.1", ".5,.5", ["--prior-kind", "row-probabilities"], ""),
+    "log weights": ("-1,2", ",.5", [], ""),
+}
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_a_prior_that_looks_like_something_else(run, write, name):
+    first, second, options, words = PRIORS[name]
+    table = write("t.csv", "item,A,B\nr1,2,-1\nr2,0,1\n")
+    prior = write("prior.csv", f"item,A,B\nr1,{first}\nr2,{second}\n")
+    told = run("match", table, "--prior", prior, *options).stderr
+    assert words in told
+    assert ("--prior-kind" in told) == bool(words)
+    assert len(told.splitlines()) == bool(words)
+    assert run("match", table, "--prior", prior, *options, "--quiet").output == ""
+
+
+def test_known_pairs_without_a_header_are_refused(run, write):
+    table = write("t.csv", "item,A,B\nr1,2,-1\nr2,0,1\n")
+    result = run("match", table, "--known", write("k.csv", "r1,A\n"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "line 1: expected a header such as item,label, got the pair 'r1, A'" in result.stderr
+
+
+def test_the_name_of_a_column_may_speak_of_costs(run, write):
+    path = write("t.csv", "left,right,Distance\nr1,A,-2\nr1,B,3\nr2,A,0\nr2,B,5\n")
+    told = run("match", "--pairs", path, "--unmatched", "0").stderr
+    assert "the name of the column of numbers speaks of 'dist'" in told
+
+
 def test_one_scale_for_features_of_very_different_spreads(run, write):
     """The mass of a particle beside its coordinates would decide alone."""
     items = write("items.csv", "name,x,mass\na,0,1000\nb,1,3000\n")
@@ -175,7 +282,7 @@ def test_whether_records_of_a_list_may_stay_unmatched_is_said(run, write):
     assert run("match", "--pairs", path, "--unmatched", "0").stderr == ""
     # One more column makes it a linkage, in which records may have no match.
     path = write("t.csv", "\n".join(["item,label,score,x", *(f"{row},1" for row in rows)]) + "\n")
-    assert "assumed: records may stay unmatched" in run("match", "--pairs", path).stdout
+    assert "assumed: records may stay unmatched" in run("match", "--pairs", path).stderr
 
 
 @pytest.mark.parametrize(
@@ -245,6 +352,20 @@ def test_ratings_that_could_be_ranks(run, write):
     assert "use --format ratings if larger is better" in run("rank", path).stderr
     assert "--format ratings" not in run("rank", path, "--format", "ranks").stderr
     assert run("rank", path, "--quiet").output == ""
+
+
+def test_a_coordinate_that_is_the_same_everywhere(run, write):
+    """TrackMate writes a third coordinate of pictures, too: it changes nothing, and is said."""
+    points = [(0, 1.0, 2.0), (0, 5.0, 4.0), (1, 1.2, 2.1), (1, 5.1, 3.9), (3, 1.3, 2.0)]
+    given = ["--sd", "0.3", "--births", "0.1", "--deaths", "0.1", "--missed", "0.1", "--false", "1"]
+    flat = write("flat.csv", "frame,x,y\n" + "".join(f"{t},{x},{y}\n" for t, x, y in points))
+    deep = write("d.csv", "frame,x,y,z\n" + "".join(f"{t},{x},{y},7\n" for t, x, y in points))
+    told = run("track", deep, *given, "--json")
+    assert "z is the same for all points, and not used" in told.stderr
+    one, other = json.loads(told.stdout), json.loads(run("track", flat, *given, "--json").stdout)
+    assert one["log_evidence"] == pytest.approx(other["log_evidence"])
+    for mine, theirs in zip(one["points"], other["points"], strict=True):
+        assert mine["probability"] == pytest.approx(theirs["probability"])
 
 
 def test_columns_that_are_no_places_and_gaps_between_frames(run, write, monkeypatch):

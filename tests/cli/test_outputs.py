@@ -105,6 +105,19 @@ def test_what_each_point_may_be(run, write, tmp_path):
     np.testing.assert_allclose(found.groupby(["frame", "id"])["probability"].sum(), 1, atol=1e-9)
     assert set(found["origin"]) <= {"linked", "new", "false"}
     assert found.loc[found["origin"] == "linked", "previous_id"].notna().all()
+    # A column for each of the nine points before the last frame holds the same numbers.
+    assert run("track", points, "--probabilities", path, "--wide", "-q").exit_code == 0
+    wide = pd.read_parquet(path).set_index(["frame", "id"])
+    assert list(wide.columns) == [f"{k} ({t})" for t in range(3) for k in "123"] + ["new", "false"]
+    linked = found["previous_id"] + " (" + found["previous_frame"] + ")"
+    for point, column, p in zip(
+        found[["frame", "id"]].itertuples(index=False, name=None),
+        linked.fillna(found["origin"]),
+        found["probability"],
+        strict=True,
+    ):
+        assert wide.loc[point, column] == p
+    np.testing.assert_allclose(wide.sum(axis=1), 1, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +168,8 @@ def test_every_command_refuses_other_endings_before_it_works(run, command):
             result = run(command, *WRITING[command], option, name)
             assert (result.exit_code, result.stdout) == (2, "")
             assert f"{option} must end in" in result.stderr
-    # What writes CSV can leave labels as they are, and what infers writes all probabilities.
-    assert "--raw-csv" in known
-    assert command == "compare" or "--probabilities" in known
+    # What writes CSV can leave labels as they are, and writes all probabilities, wide or long.
+    assert {"--raw-csv", "--probabilities", "--wide"} <= known
 
 
 def test_labels_stay_inert_or_raw_in_every_command(run, write, tmp_path):
@@ -213,6 +225,10 @@ def test_standard_input(table):
         result = runner.invoke(cli.app, ["match", "-", "--csv", "-"], input=given)
         assert result.exit_code == 0
         assert [row["item"] for row in csv.DictReader(io.StringIO(result.stdout))] == ITEMS
+    points = b"frame,x,y\n0,0,0\n1,0.1,0\n"
+    given = ["--sd", "1", "--births", "0.1", "--deaths", "0.1", "--missed", "0.1", "--false", "0.1"]
+    result = runner.invoke(cli.app, ["track", "-", *given, "--csv", "-"], input=points)
+    assert [row["frame"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["0", "1"]
     votes = b"1st,2nd\nA,B\nA,B\n"
     result = runner.invoke(cli.app, ["rank", "-", "--json"], input=votes)
     assert json.loads(result.stdout)["items"][0]["item"] == "A"

@@ -336,6 +336,10 @@ def test_names_that_differ_in_case_are_said(read):
             "judge,A,B,C\nw,1,2,3\nx,2,1,3\ny,1,3,2\nmean,1.3,2,2.7\n",
             "line 5: expected ranks from 1 to 3 as in most rows, got others",
         ),
+        (
+            ",x,y,z\nRome,1,2,1\nParis,2,1,3\nOslo,3,3,2\n",
+            "got columns that rank the rows from 1 to 3; turn the table",
+        ),
         (",A,B,C\nA,0,3,2\nB,1,0,4\nC,2,0,0\n", "line 1: expected a row for each judge, got one"),
         ("white,black,result\nA,B,1-0\nB,C,0-1\n", "line 1: .* got a column 'result'; name the"),
     ],

@@ -49,6 +49,25 @@ def test_the_page_holds_the_picture(found):
     assert "<b>" not in re.sub(r"</?bdi>", "", text).replace("&lt;b&gt;", "")
 
 
+@pytest.mark.parametrize("spread", [(1.0, 1.0), (30.0, 1.0), (1.0, 30.0), (1.0, 0.0)])
+def test_the_frame_holds_everything_and_little_else(spread, rng):
+    labels = [f"a long name, number {k}" for k in range(8)]
+    law = ExactLaw(rng.normal(size=(8, 8)))
+    items = Posterior.from_exact(law, labels=(list("abcdefgh"), labels)).item_summaries()
+    picture = cells._picture(items, rng.normal(size=(8, 2)) * spread, ["x", "y"])
+    frame = re.search(r'"frame" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', picture)
+    x, y, width, height = map(int, frame.groups())
+    dots = np.array(re.findall(r'<circle cx="([-\d.]+)" cy="([-\d.]+)"', picture), float)
+    names = np.array(re.findall(r'</circle><text x="([-\d.]+)" y="([-\d.]+)"', picture), float)
+    words = re.findall(r'opacity="[\d.]+">([^<]+)</text>', picture)
+    half = np.array([[cells._LETTER * len(word), cells._LINE] for word in words]) / 2
+    low = np.minimum(dots.min(axis=0), (names - [0, 3.5] - half).min(axis=0))
+    high = np.maximum(dots.max(axis=0), (names - [0, 3.5] + half).max(axis=0))
+    assert (low >= [x, y]).all()
+    assert (high <= [x + width, y + height]).all()
+    assert (high - low >= np.array([width, height]) - 2 * cells._MARGIN - 2).all()
+
+
 def test_names_hide_neither_each_other_nor_cells():
     """Boxes of names overlap nowhere, though all names on the right would."""
     dots = np.array([[100.0, 100], [118, 102], [104, 125], [300, 100], [300, 108]])

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from typer.testing import CliRunner
@@ -92,6 +93,44 @@ def test_the_command_and_its_page(rng, tmp_path):
     found = json.loads(run(cli.app, ["compare", *files, "--json"]).stdout)
     assert [one["file"] for one in found["posteriors"]] == ["a.nc", "b.nc"]
     assert found["items"][0]["difference"] >= found["items"][-1]["difference"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_probabilities_of_both(rng, tmp_path, ending):
+    # Only in the second posterior items may be unmatched; it has other names for columns, and
+    # labels that are called as the table's own columns are.
+    labels = ["x", "posterior", "item"]
+    one = posterior(rng, ROWS, labels)
+    other = posterior(rng, ROWS[::-1], labels[::-1], row_unmatched=0.3)
+    for name, fit in (("a", one), ("b", other)):
+        fit.save(tmp_path / f"{name}.nc")
+    path = tmp_path / f"p.{ending}"
+    files = [str(tmp_path / "a.nc"), str(tmp_path / "b.nc"), "-q", "--probabilities", str(path)]
+    read = pd.read_csv if ending == "csv" else pd.read_parquet
+    for options in ([], ["--wide"]):
+        assert CliRunner().invoke(cli.app, ["compare", *files, *options]).exit_code == 0
+        found = read(path)
+        for letter, fit in (("A", one), ("B", other)):
+            wanted = pd.DataFrame(fit.marginals, *fit.labels)
+            mine = found[found.iloc[:, 0] == letter]
+            if options:
+                assert list(mine.columns[:2]) == ["posterior_", "item_"]
+                table = mine.set_index("item_")[labels]
+                np.testing.assert_allclose(mine["unmatched"], fit.p_unmatched_rows, atol=1e-12)
+            else:
+                assert list(mine.columns) == ["posterior", "item", "label", "probability"]
+                table = mine.pivot(index="item", columns="label", values="probability")
+            np.testing.assert_allclose(
+                table.loc[ROWS, labels], wanted.loc[ROWS, labels], atol=1e-12
+            )
+
+
+def test_names_of_one_posterior_serve_the_other(rng):
+    scores = rng.normal(size=(3, 3))
+    one = posterior(rng, None, None, scores=scores)
+    found = comparison.compare(one, posterior(rng, scores=scores), ["A", "B"])
+    assert {row.item for row in found.rows} == set(ROWS)
+    assert {row.best_a for row in found.rows} <= set(COLS)
 
 
 def test_a_picture_of_many_pairs_shows_the_largest_of_each_cell():

@@ -98,3 +98,6 @@ def test_sentences_and_counts():
     assert words.number(-0.00123456) == "−0.00123"
     assert words.number(1e-114) == "about 0"
     assert words.number(0.0) == "0"
+    assert words.number(1474.2) == "1,470"
+    assert words.number(-98765432.1) == "\N{MINUS SIGN}98,800,000"
+    assert words.number(1.5e30) == "1.5e+30"

@@ -34,6 +34,9 @@ _WORDS = {
     "model='mallows', groups=2": "--model mallows --groups 2",
     "groups=2": "--groups 2",
     "unranked='below'": "--others-below",
+    "item_col": "--item-col",
+    "label_col": "--label-col",
+    "score_col": "--score-col",
     "give the format": "say how to read it with --format",
 }
 

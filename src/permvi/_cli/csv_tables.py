@@ -1,7 +1,7 @@
 """Tables, lists of pairs and records from CSV files, with names for rows and columns."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -20,6 +20,7 @@ from permvi._csv import (
     is_missing,
     is_number,
     read_rows,
+    sides_of,
 )
 
 LIST_OF_PAIRS = "use --pairs if this is a list with columns item,label,number"
@@ -143,11 +144,17 @@ class Pair(NamedTuple):
     label: str
 
 
-def read_pairs(path: Path) -> list[Pair]:
-    """Read pairs of an item and a label, no cell empty, below a header with any two names."""
-    rows = _named_rows(path, read_rows(path).rows, 2, "an item and a label")
-    next(rows)
-    return [Pair(line, *(cell.strip() for cell in cells)) for line, cells in rows]
+def read_pairs(path: Path, items: Collection[str], labels: Collection[str]) -> list[Pair]:
+    """Read pairs of an item and a label, no cell empty, below a header.
+
+    Names such as "label" and "item" in the header say which column holds what, else items come
+    first. A header that names one of the ``items`` and one of the ``labels`` is refused.
+    """
+    (i, j), rows = _named_rows(path, read_rows(path).rows, 2, "an item and a label")
+    header, *pairs = [Pair(line, cells[i].strip(), cells[j].strip()) for line, cells in rows]
+    if header.item in items and header.label in labels:
+        raise _no_header(path, header.line, header[1:], "item,label")
+    return pairs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -160,6 +167,7 @@ class PairList:
     pairs: np.ndarray  # (E, 2) the row and the column of each pair
     values: np.ndarray  # (E,), NaN for empty cells
     notes: Sequence[str] = ()  # what was assumed of the file and its numbers
+    what: str = ""  # the header of the numbers
 
     def place(self, pair: int) -> str:
         """Describe where in the file a value is, for an error message."""
@@ -179,46 +187,72 @@ class PairList:
 def read_list(path: Path) -> PairList:
     """Read a table in long form: a header, then rows of an item, a label and a number.
 
-    Items and labels are numbered in the order in which they are first named.
+    Names such as "score", "label" and "item" say which column holds what, else they come in the
+    order item, label, number. Items and labels are numbered in the order in which they are first
+    named.
 
     Raises:
-        ValueError: A row does not have three cells, a cell is not a number, or a pair is repeated;
-            the message names the line.
+        ValueError: There is no header, a row does not have three cells, a cell is not a number, or
+            a pair is repeated; the message names the line.
     """
     separator, rows, notes = read_rows(path, several=True)
-    rows = _named_rows(path, rows, 3, "an item, a label and a number")
+    (i, j, k), rows = _named_rows(path, rows, 3, "an item, a label and a number")
     header = next(rows)
     check_header(path, header)
-    numbers = Numbers(path, separator, header.cells, skip=2)
+    if is_number(header.cells[k]):
+        raise _no_header(path, header.line, header.cells, "item,label,score")
+    numbers = Numbers(path, separator, header.cells, skip=k)
     items: dict[str, int] = {}
     labels: dict[str, int] = {}
     found: dict[tuple[int, int], float] = {}
     for row in rows:
-        item, label = row.cells[0].strip(), row.cells[1].strip()
+        item, label = row.cells[i].strip(), row.cells[j].strip()
         pair = items.setdefault(item, len(items)), labels.setdefault(label, len(labels))
         if pair in found:
             raise ValueError(
                 f"{at(path, row.line)}: expected a new pair, got {item!r:.60} and {label!r:.60} "
                 "again."
             )
-        found[pair] = numbers.last(row)
+        found[pair] = numbers.last(row if k == 2 else row._replace(cells=row.cells[: k + 1]))
     if not found:
         raise _no_rows(path)
     pairs = np.fromiter(chain.from_iterable(found), np.int64, 2 * len(found)).reshape(-1, 2)
     values = np.fromiter(found.values(), np.float64, len(found))
-    return PairList(path, tuple(items), tuple(labels), pairs, values, [*notes, *numbers.notes])
+    found_notes, what = [*notes, *numbers.notes], header.cells[k].strip()
+    return PairList(path, tuple(items), tuple(labels), pairs, values, found_notes, what)
 
 
-def _named_rows(path: Path, rows: Iterator[Row], width: int, expected: str) -> Iterator[Row]:
-    """Yield the rows; raise if one has not ``width`` cells or no names in its first two."""
-    for row in rows:
-        cells = row.cells
-        if len(cells) != width or not (cells[0].strip() and cells[1].strip()):
-            raise ValueError(
-                f"{at(path, row.line)}: expected {expected}, got {len(row.cells)} cells: "
-                f"{', '.join(row.cells)!r:.60}."
-            )
-        yield row
+def _named_rows(
+    path: Path, rows: Iterator[Row], width: int, expected: str
+) -> tuple[list[int], Iterator[Row]]:
+    """Return the columns of items, labels and others, and the rows, the header first.
+
+    Reading raises ``ValueError`` if a row has not ``width`` cells, or no item or no label.
+    """
+    header = next(rows)
+    names = [cell.strip().lower() for cell in header.cells]
+    named = (sides_of(names) or ()) if len(names) == width else ()
+    order = [names.index(name) for name in named]
+    order += [k for k in range(width) if k not in order]
+
+    def checked() -> Iterator[Row]:
+        for row in chain([header], rows):
+            cells = row.cells
+            if len(cells) != width or not (cells[order[0]].strip() and cells[order[1]].strip()):
+                raise ValueError(
+                    f"{at(path, row.line)}: expected {expected}, got {len(cells)} cells: "
+                    f"{', '.join(cells)!r:.60}."
+                )
+            yield row
+
+    return order, checked()
+
+
+def _no_header(path: Path, line: int, cells: Sequence[str], wanted: str) -> ValueError:
+    return ValueError(
+        f"{at(path, line)}: expected a header such as {wanted}, got the pair "
+        f"{', '.join(cells)!r:.60}."
+    )
 
 
 class Record(NamedTuple):

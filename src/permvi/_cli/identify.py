@@ -263,7 +263,8 @@ def identify(
             of_method["num_restarts"] = restarts
         posterior = results.fit(problem.model, method, seed, progress, asked, **of_method)
         found = identify_results.by_worm(posterior, worms, problem.known)
-        outputs.note([*(inputs.notes if inputs else ()), *problem.notes])
+        of_files = [note for worm in worms for note in worm.notes]
+        outputs.note([*of_files, *(inputs.notes if inputs else ()), *problem.notes])
         progress("writing", 0, 1)
         outputs.write(
             {

@@ -17,6 +17,7 @@ from permvi._csv import (
     check_header,
     check_names,
     check_width,
+    is_number,
     read_rows,
 )
 
@@ -36,6 +37,7 @@ class Recording(NamedTuple):
     worm: str  # the file's name without its ending
     neurons: tuple[str, ...]  # (n,) distinct names of the recorded neurons
     activity: np.ndarray  # (T, n) finite numbers, T at least 2
+    notes: tuple[str, ...] = ()  # what its file looks like if rows are no time steps
 
 
 def read_recordings(paths: Sequence[Path]) -> list[Recording]:
@@ -60,7 +62,7 @@ def read_recording(path: Path) -> Recording:
     (T, n) and optionally ``labels`` (n,); an NPY file holds only the activity. Neurons without
     names are counted from 0.
     """
-    neurons, activity = (
+    neurons, activity, notes = (
         _recording_from_arrays(path) if path.suffix in _ARRAYS else _recording_from_csv(path)
     )
     if len(activity) < 2:
@@ -71,10 +73,16 @@ def read_recording(path: Path) -> Recording:
             f"{path}: expected activity that changes, got a constant neuron "
             f"{neurons[constant[0]]!r:.60}; leave it out."
         )
-    return Recording(path, path.stem if path.stem != "-" else "stdin", neurons, activity)
+    if activity.shape[0] < activity.shape[1]:
+        notes.append("rows are taken for time steps, of which there are fewer than neurons")
+    notes += [
+        f"column {name!r} is taken for a neuron" for name in neurons if name.lower() in _TIMES
+    ]
+    told = tuple(f"{path}: {note}." for note in notes)
+    return Recording(path, path.stem if path.stem != "-" else "stdin", neurons, activity, told)
 
 
-def _recording_from_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
+def _recording_from_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray, list[str]]:
     separator, rows, _ = read_rows(path)
     header = next(rows)
     first = next(rows, None)
@@ -88,15 +96,17 @@ def _recording_from_csv(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
     columns = enumerate(header.cells[skip:], skip + 1)
     neurons = check_names(path, [(header.line, k, cell) for k, cell in columns])
     numbers = Numbers(path, separator, header.cells, skip=skip)
-    values = []
+    values, named = [], False
     for row in chain([first], rows):
         check_width(path, row, len(header.cells))
+        named |= not header.cells[0].strip() and not is_number(row.cells[0])
         values.append(numbers.of(row))
         check_finite(path, row, header.cells, values[-1])
-    return neurons, np.stack(values)
+    notes = ["the first column has neither name nor numbers, and is ignored"] if named else []
+    return neurons, np.stack(values), notes
 
 
-def _recording_from_arrays(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
+def _recording_from_arrays(path: Path) -> tuple[tuple[str, ...], np.ndarray, list[str]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file, got none of that name.")
     arrays = _load(path)
@@ -116,7 +126,7 @@ def _recording_from_arrays(path: Path) -> tuple[tuple[str, ...], np.ndarray]:
         raise ValueError(
             f"{path}: expected finite numbers, got {activity[t, i]} at time step {t}, neuron {i}."
         )
-    return _array_names(path, labels, activity.shape[1]), activity.astype(np.float64)
+    return _array_names(path, labels, activity.shape[1]), activity.astype(np.float64), []
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

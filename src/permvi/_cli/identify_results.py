@@ -145,14 +145,8 @@ def rows_of(worms: Sequence[Worm], level: float) -> list[dict[str, Any]]:
 
 def pairs_of(worms: Sequence[Worm], wide: bool) -> list[dict[str, Any]]:  # noqa: FBT001
     """Return the probabilities of all identities of all neurons, see `results.probabilities_of`."""
-    rows = [
-        {"worm": worm.name, **row}
-        for worm in worms
-        for row in results.probabilities_of(worm.posterior, wide=wide, names=("neuron", "identity"))
-    ]
-    # Not all worms have neurons that may be unmatched.
-    columns = dict.fromkeys((name for row in rows for name in row), 0.0)
-    return [columns | row for row in rows]
+    named = ((worm.name, worm.posterior) for worm in worms)
+    return results.probabilities_of_each("worm", named, wide=wide, names=("neuron", "identity"))
 
 
 def curation_of(found: Sequence[Worm], level: float) -> list[dict[str, Any]]:

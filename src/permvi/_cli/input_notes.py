@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from permvi._cli.csv_tables import LIST_OF_PAIRS, PairList, Table
+from permvi._cli.csv_tables import LIST_OF_PAIRS, PairList, Table, read_table
 from permvi._cli.options import SCALED
 from permvi._csv import is_number
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from permvi._cli.match_inputs import Unpaired
     from permvi.posterior import Posterior
 
-# Sums of rounded probabilities are this near to one.
-_NEAR_ONE = 0.01
+# Sums of rounded probabilities are this near to one, and sums of all of a table still nearer.
+_NEAR_ONE, _NEARER = 0.01, 0.001
 # An item is certain if its best label is this probable, and a table is of a scale that makes
 # everything certain if its numbers are this far apart, e^30 to 1.
 _CERTAIN = 1 - 1e-6
@@ -34,6 +34,9 @@ _MANY_FAR = 0.05
 # Features in one unit, such as coordinates, rarely spread by so many times more than others.
 _UNLIKE = 30.0
 _COST_WORDS = ("cost", "dist", "loss", "penalt", "error")
+_TAKEN = "numbers are taken for scores (log weights, larger is better)"
+# Names of rows and columns that hold sums.
+_SUMS = ("total", "totals", "sum", "sums", "all")
 # What detectors measure of a particle beside its place.
 _NOT_PLACES = ("mass", "size", "ecc", "signal", "intensity", "quality", "area", "radius", "ep")
 
@@ -43,12 +46,24 @@ class _Numbers(NamedTuple):
 
     values: np.ndarray
     rows: np.ndarray
+    cols: np.ndarray
     shape: tuple[int, int]
 
-    @property
-    def sums(self) -> np.ndarray:
-        """(n,) the sum of each row."""
-        return np.bincount(self.rows, self.values, minlength=self.shape[0])
+    def add_up_to(self, total: float, near: float = _NEAR_ONE) -> str | None:
+        """Return whether every row, every column or all together add up to a number; None if not.
+
+        ``near`` is the largest difference, relative to the number.
+        """
+        (n, m), values = self.shape, self.values
+        if values.min() < 0:
+            return None
+        sides = ("every row", self.rows, n, m), ("every column", self.cols, m, n)
+        for what, places, number, count in sides:
+            sums = np.bincount(places, values, number)
+            if count > 1 and abs(sums - total).max() < near * total:
+                return what
+        together = n * m > 1 and abs(values.sum() - total) < min(near, _NEARER) * total
+        return "the whole table" if together else None
 
     @property
     def are_ranks(self) -> bool:
@@ -111,9 +126,8 @@ def _larger_is_better(table: Table | PairList) -> bool | None:
 def _numbers(table: Table | PairList) -> _Numbers:
     shape = len(table.rows), len(table.cols)
     known = np.isfinite(table.values)
-    pairs = getattr(table, "pairs", None)
-    rows = np.nonzero(known)[0] if pairs is None else pairs[known, 0]
-    return _Numbers(table.values[known], rows, shape)
+    pairs = np.argwhere(known) if isinstance(table, Table) else table.pairs[known]
+    return _Numbers(table.values[known], pairs[:, 0], pairs[:, 1], shape)
 
 
 def of_table(
@@ -128,20 +142,19 @@ def of_table(
     notes = [
         *of_reading(table),
         *(_of_numbered_pairs(table) or of_names(table)),
+        *_of_structure(table, unpaired),
         *of_gaps(table, unpaired),
         *of_sizes(table.path, shape, unpaired),
     ]
-    if not numbers.values.size:
+    if numbers.values.size < 2:
         return notes
     found = None
     if kind is None:
-        found = _of_scores(
-            table.path, numbers, temperature, larger_is_better=_larger_is_better(table)
-        )
-    elif kind == "probabilities" and shape[1] > 1 and abs(numbers.sums - 1).max() < 1e-6:
+        found = _of_scores(table, numbers, temperature)
+    elif kind == "probabilities" and (what := numbers.add_up_to(1.0, 1e-6)) is not None:
         found = (
-            "every row adds up to 1: if a row is a distribution over labels, use --kind "
-            "row-probabilities; this answer would be overconfident"
+            f"{what} adds up to 1: if it is one distribution, {_as_rows(what)}; this answer would "
+            "be overconfident"
         )
     elif kind == "log-odds" and 0 <= numbers.values.min() and numbers.values.max() <= 1:
         found = (
@@ -151,22 +164,46 @@ def of_table(
     return [*notes, *([] if found is None else [f"{table.path}: {found}."])]
 
 
-def _of_scores(
-    path: Path, numbers: _Numbers, temperature: float | None, *, larger_is_better: bool | None
-) -> str | None:
+def of_prior(path: Path) -> list[str]:
+    """Return notes on a table of prior numbers, which are taken for scores as no kind is given."""
+    table = read_table(path)
+    numbers = _numbers(table)
+    found = None
+    if numbers.values.size and numbers.values.min() >= 0:
+        found = _of_sums(numbers) or (
+            f"no number is negative, as in a table of probabilities or costs, but {_TAKEN}; say "
+            "what they are with --kind"
+        )
+    text = "" if found is None else f"{path}: {found.replace('--kind', '--prior-kind')}."
+    return [*of_reading(table), *([text] if text else [])]
+
+
+def _of_sums(numbers: _Numbers) -> str | None:
+    """Return what numbers look like that add up to 1 or to 100, None if they do not."""
+    for total, like, first in (
+        (1.0, "probabilities", ""),
+        (100.0, "percentages", "divide by 100 and "),
+    ):
+        what = numbers.add_up_to(total)
+        if what is not None:
+            return (
+                f"{what} adds up to {total:g}, as {like} do, but {_TAKEN}; {first}{_as_rows(what)}"
+            )
+    return None
+
+
+def _as_rows(what: str) -> str:
+    """Say how to give probabilities of which every row, every column or all add up to 1."""
+    turn = "exchange rows and columns and " if what == "every column" else ""
+    return f"{turn}use --kind row-probabilities"
+
+
+def _of_scores(table: Table | PairList, numbers: _Numbers, temperature: float | None) -> str | None:
     """Return what a table looks like that is taken for scores because no kind is given."""
-    low, high, m = numbers.values.min(), numbers.values.max(), numbers.shape[1]
-    taken = "numbers are taken for scores (log weights, larger is better)"
-    if m > 1 and low >= 0 and abs(numbers.sums - 1).max() < _NEAR_ONE:
-        return (
-            f"every row adds up to 1, as probabilities do, but {taken}; use --kind "
-            "row-probabilities"
-        )
-    if m > 1 and low >= 0 and abs(numbers.sums - 100).max() < 100 * _NEAR_ONE:
-        return (
-            f"every row adds up to 100, as percentages do, but {taken}; divide by 100 and use "
-            "--kind row-probabilities"
-        )
+    low, high, taken = numbers.values.min(), numbers.values.max(), _TAKEN
+    found = _of_sums(numbers)
+    if found is not None:
+        return found
     if numbers.are_ranks:
         return (
             f"each row holds ranks from {low:g} to {high:g}, but {taken}; if {low:g} is the best, "
@@ -174,6 +211,13 @@ def _of_scores(
         )
     if temperature is not None:
         return None
+    for base in (2.0, 10.0):
+        powers = numbers._replace(values=base ** np.minimum(numbers.values, 1.0))
+        if powers.add_up_to(1.0, _NEARER) == "every row":
+            return (
+                f"every row adds up to 1 if numbers are logarithms to the base of {base:g}, but "
+                f"{taken} to the base of e; use --temperature {1 / np.log(base):.4f}"
+            )
     if 0 <= low and high <= 1:
         what = "0 or 1, as in a mask" if np.isin(numbers.values, (0, 1)).all() else "from 0 to 1"
         return (
@@ -187,19 +231,25 @@ def _of_scores(
             "weighs at most 7.4 times as much as another; use --temperature 0.1 if similarities "
             "mean more, or --kind scores if this is meant"
         )
-    word = next((word for word in _COST_WORDS if word in path.name.lower()), None)
+    names = {"the file": table.path.name, "the column of numbers": getattr(table, "what", "")}
+    spoken = [
+        f"the name of {where} speaks of {word!r}"
+        for where, name in names.items()
+        for word in _COST_WORDS
+        if word in name.lower()
+    ]
+    larger_is_better = _larger_is_better(table)
     if larger_is_better is False:
         return (
             "the smallest numbers of the items belong to different labels, as the costs of matches "
             f"do, but {taken}; use --kind costs if smaller is better, else --kind scores"
         )
     # Where matches stand out as the largest numbers, there is nothing to ask.
-    if (low >= 0 and larger_is_better is None) or word is not None:
+    if (low >= 0 and larger_is_better is None) or spoken:
         why = "no number is negative, as in a table of costs or distances"
         if low >= 0 and high <= 100 and high > 50:
             why = "all numbers are from 0 to 100, as percentages, costs or distances are"
-        if word is not None:
-            why = f"the name of the file speaks of {word!r}"
+        why = next(iter(spoken), why)
         return f"{why}, but {taken}; use --kind costs if smaller is better, else --kind scores"
     return None
 
@@ -221,6 +271,33 @@ def _of_numbered_pairs(table: Table | PairList) -> list[str]:
         f"{table.path}: the first two columns hold whole numbers, as a list of numbered pairs "
         f"does, but the first is taken for the names of items; {LIST_OF_PAIRS}."
     ]
+
+
+def _of_structure(table: Table | PairList, unpaired: "Unpaired") -> list[str]:
+    """Return notes on sums beside a table, and on a table of a set with itself."""
+    if not isinstance(table, Table):
+        return []
+    inner = table.take(*unpaired.pairs_of(table))
+    notes = []
+    if len(inner.rows) > 2 and set(inner.rows) == set(inner.cols):
+        values = inner.aligned(inner.rows, inner.rows).values
+        if np.array_equal(values, values.T, equal_nan=True):
+            notes.append(
+                "rows and columns have the same names and numbers, as those of a set with itself, "
+                "but are taken for two sets; for pairs within one, list them for --pairs --dedupe"
+            )
+    for what, taken, names, values in (
+        ("row", "an item", inner.rows, inner.values),
+        ("column", "a label", inner.cols, inner.values.T),
+    ):
+        *others, last = values
+        called = names[-1].strip().lower() in _SUMS or min(values.shape) > 3
+        if len(others) > 1 and called and last.any() and np.allclose(last, np.sum(others, axis=0)):
+            notes.append(
+                f"{what} {names[-1]!r:.40} holds the sums of the others, but is taken for {taken}; "
+                "leave it out"
+            )
+    return [f"{table.path}: {note}." for note in notes]
 
 
 def of_names(table: Table | PairList) -> list[str]:

@@ -109,9 +109,9 @@ class Asked:
     calibrate: Path | None
 
     def given(self) -> list[str]:
-        """Return the options that were given, as they are typed."""
+        """Return the options that were given, as they are typed; "a third file" for more files."""
         return [
-            f"--{field.name.replace('_', '-')}"
+            "a third file" if field.name == "more" else f"--{field.name.replace('_', '-')}"
             for field in dataclasses.fields(self)
             if getattr(self, field.name) not in (None, False)
         ]
@@ -199,6 +199,7 @@ def link(
         )
         from permvi.report import linkage as pages
 
+        outputs.note(f"assumed: {text}." for text in found.assumptions)
         asked_for = {"input": [str(file) for file in files], "command": commands.as_typed()}
         outputs.write(
             {
@@ -237,14 +238,13 @@ def _beaten(text: str, kind: str | None) -> float:
 
 def _show(found: Any, out: Path | None) -> None:
     summary = found.summary
-    lines = [f"assumed: {text}" for text in found.assumptions]
     if "records" in summary:
         records = f"{summary['records']:,} records"
     else:
         records = f"{summary['left_records']:,} + {summary['right_records']:,} records"
     low, high = summary["expected_matches_interval"]
     best, suggested = summary["best_linking"], summary["suggested"]
-    lines += [
+    lines = [
         f"rule: {summary['rule']}; {summary['pairs']:,} pairs of {records} in "
         f"{summary['components']:,} components, the largest of {summary['largest_component']:,} "
         "records",

@@ -106,12 +106,13 @@ def match(
         typer.Option(metavar="FILE", help="CSV table of items by labels: prior weights."),
     ] = None,
     prior_kind: Annotated[
-        str,
+        str | None,
         options.takes_name(
             help="The meaning of the numbers in --prior, as for --kind.",
+            show_default="scores",
             autocompletion=options.starting(KINDS),
         ),
-    ] = "scores",
+    ] = None,
     method: options.Method = methods.AUTO,
     option: options.Settings = None,
     seed: options.Seed = 0,
@@ -191,7 +192,10 @@ def match(
 
         of_pairs = {"pairs": pairs or None, "kind": kind, "temperature": temperature}
         of_features = {"scale": scale, "noise": noise, "df": df}
-        files, unpaired = Files(mask, known, prior, prior_kind), Unpaired(unmatched, unused)
+        files, unpaired = (
+            Files(mask, known, prior, prior_kind or "scores"),
+            Unpaired(unmatched, unused),
+        )
         if labels is None:
             _refuse(of_features, "go with a file of LABELS, got it without one")
             problem = _from_pairs(table, files, unpaired, of_pairs)
@@ -202,7 +206,8 @@ def match(
         settings = problem.settings | unpaired._asdict() | files.named()
         posterior = results.fit(problem.model, method, seed, progress, settings, **of_method)
         certain = input_notes.of_certainty(posterior, problem.values, kind, temperature)
-        notes = [*problem.notes, *certain]
+        of_prior = [] if prior is None or prior_kind else input_notes.of_prior(prior)
+        notes = [*problem.notes, *of_prior, *certain]
         outputs.note(notes)
         progress("writing", 0, 1)
         outputs.write(outputs.makers(posterior, level))

@@ -317,7 +317,7 @@ def read_known(
     row_of, col_of = ({name: k for k, name in enumerate(names)} for names in (rows, cols))
     known = np.full(len(rows), -1)
     used: set[int] = set()
-    for line, item, label in read_pairs(path):
+    for line, item, label in read_pairs(path, row_of, col_of):
         for what, name, place in (("an item", item, row_of), ("a label", label, col_of)):
             if name not in place:
                 raise ValueError(f"{at(path, line)}: expected {what} of the input, got {name!r}.")

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import platform
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,10 +137,8 @@ def probabilities_of(
             {names[0]: rows[row], names[1]: labels[state], "probability": p}
             for row, state, p in entries
         ]
-    if issparse(table):
-        raise ValueError(
-            f"--wide must go with at most 25 million pairs, got {len(rows):,} by {len(cols):,}."
-        )
+    check_wide(len(rows), len(cols))
+    table = table.toarray() if issparse(table) else table
     first, last = names[0], UNMATCHED
     # Labels may be called anything.
     while first in cols:
@@ -155,6 +153,37 @@ def probabilities_of(
         }
         for row, p, q in zip(rows, table, alone.tolist(), strict=True)
     ]
+
+
+def probabilities_of_each(
+    column: str,
+    posteriors: Iterable[tuple[str, "Posterior"]],
+    *,
+    wide: bool,
+    names: tuple[str, str] = ("item", "label"),
+) -> list[dict[str, Any]]:
+    """Return `probabilities_of` of several posteriors, whose names stand in a first column."""
+    posteriors = list(posteriors)
+    while wide and any(column in (one.labels[1] or ()) for _, one in posteriors):
+        column += "_"
+    rows = [
+        {column: called, **row}
+        for called, posterior in posteriors
+        for row in probabilities_of(posterior, wide=wide, names=names)
+    ]
+    # Not all of them have items that may be unmatched.
+    columns = dict.fromkeys((name for row in rows for name in row), 0.0)
+    return [columns | row for row in rows]
+
+
+def check_wide(num_rows: int, num_cols: int) -> None:
+    """Raise ``ValueError`` if a table is too large to have a column for each label."""
+    from permvi.posterior.marginals import is_large
+
+    if is_large((num_rows, num_cols)):
+        raise ValueError(
+            f"--wide must go with at most 25 million pairs, got {num_rows:,} by {num_cols:,}."
+        )
 
 
 def top_of(posterior: "Posterior", k: int | None) -> list[dict[str, Any]]:

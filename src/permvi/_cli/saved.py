@@ -71,6 +71,8 @@ def compare(
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same items.")],
     *,
     csv_file: options.CsvFile = None,
+    probabilities: options.Probabilities = None,
+    wide: options.Wide = False,
     raw_csv: options.RawCsv = False,
     report: options.Report = None,
     as_json: options.AsJson = False,
@@ -83,8 +85,8 @@ def compare(
     An item's difference is the total variation distance: the probability that one posterior has on
     other labels than the other.
     """
-    files = {"csv": csv_file, "report": report, "json": json_file}
-    asked = Outputs(files, as_json, raw_csv, quiet=quiet, everything=everything)
+    files = {"csv": csv_file, "probabilities": probabilities, "report": report, "json": json_file}
+    asked = Outputs(files, as_json, raw_csv, wide, quiet, everything)
     asked.check()
     from permvi.posterior import load
     from permvi.report import comparison
@@ -95,6 +97,11 @@ def compare(
     asked.write(
         {
             "csv": asked.table(lambda: rows),
+            "probabilities": asked.table(
+                lambda: results.probabilities_of_each(
+                    "posterior", zip("AB", found.posteriors, strict=True), wide=wide
+                )
+            ),
             "report": lambda path: comparison.write(found, path, commands.as_typed()),
         }
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from permvi._files import write_bytes, write_text
+from permvi._tables import csv_text, inert
 
 UNMATCHED = "unmatched"
 
@@ -21,9 +22,6 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], *, raw: bool = Fals
     Text that a spreadsheet would run as a formula gets an apostrophe in front, unless ``raw``;
     Parquet keeps text as it is.
     """
-    # Imported here because it loads NumPy, and help does not need it.
-    from permvi._csv import csv_text, inert
-
     header = list(rows[0]) if rows else []
     columns = {name: [_cell(row[name]) for row in rows] for name in header}
     name = path.name.lower()

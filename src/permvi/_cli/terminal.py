@@ -87,6 +87,7 @@ def paths(files: Iterable[Path]) -> None:
 def note(message: str) -> None:
     """Print a message in one line on standard error."""
     sys.stderr.write(f"permvi: {_printable(' '.join(message.split()))}\n")
+    sys.stderr.flush()
 
 
 def _printable(text: str) -> str:

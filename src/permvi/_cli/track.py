@@ -123,6 +123,14 @@ def track(
             "false, with probabilities.",
         ),
     ] = None,
+    wide: Annotated[
+        bool,
+        typer.Option(
+            "--wide",
+            help="--probabilities as a table: a row for each point, a column for each point that "
+            "comes before others, and for new and false ones.",
+        ),
+    ] = False,
     raw_csv: options.RawCsv = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Plot the tracks (png, pdf, svg).")
@@ -151,7 +159,7 @@ def track(
         "report": report,
         "json": json_file,
     }
-    outputs = Outputs(files, as_json, raw_csv, quiet=quiet, everything=everything, strict=strict)
+    outputs = Outputs(files, as_json, raw_csv, wide, quiet, everything, strict)
     outputs.check()
     steps = None if sd == options.INFER else options.numbers("--sd", sd, " or infer")
     options.check_positive("--sd", *(steps or ()))
@@ -195,7 +203,7 @@ def track(
             {
                 "csv": outputs.table(lambda: track_files.laid_out(found, layout)),
                 "links": outputs.table(lambda: track_files.link_rows(found)),
-                "probabilities": outputs.table(lambda: track_files.origin_rows(found)),
+                "probabilities": outputs.table(lambda: track_files.origin_rows(found, wide=wide)),
                 "plot": lambda path: results.save_figure(found.plot(), path),
                 "report": lambda path: found.report(path, title=f"Tracks of {points.name}"),
             }

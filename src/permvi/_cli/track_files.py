@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from permvi._cli import results
 from permvi._csv import Numbers, Row, at, check_width, is_number, read_rows
 from permvi.models.scene_columns import Columns, find_columns
 from permvi.models.scenes import Scene, gather, odd_frame
@@ -196,19 +197,51 @@ def link_rows(found: "TrackPosterior", least: float = 1e-3) -> list[dict[str, An
     ]
 
 
-def origin_rows(found: "TrackPosterior") -> list[dict[str, Any]]:
-    """What each point may be: one of the points before it, new or false; probabilities add to 1."""
+def origin_rows(found: "TrackPosterior", *, wide: bool) -> list[dict[str, Any]]:
+    """What each point may be: one of the points before it, new or false; probabilities add to 1.
+
+    Long: a row for each point and each thing that it may be. Wide: a row for each point, a column
+    for each point before the last frame, and one each for new and false points.
+    """
+    return _origin_table(found) if wide else _origin_list(found)
+
+
+def _origin_table(found: "TrackPosterior") -> list[dict[str, Any]]:
+    scene = found.scene
+    num, last = len(scene.ids), int(scene.starts[-2])
+    results.check_wide(num, last)
+    places = [(scene.names[t], name) for t, name in zip(scene.frame, scene.ids, strict=True)]
+    earlier = [f"{name} ({frame})" for frame, name in places[:last]]
+    table = np.zeros((num, last))
+    table[found.tails, found.cands] = found.p_links
+    return [
+        {
+            "frame": frame,
+            "id": name,
+            **dict(zip(earlier, linked, strict=True)),
+            "new": _p_new(found, point),
+            "false": float(found.p_false[point]),
+        }
+        for point, ((frame, name), linked) in enumerate(zip(places, table.tolist(), strict=True))
+    ]
+
+
+def _p_new(found: "TrackPosterior", point: int) -> float:
+    """The probability that a point is the first of a particle, and not false."""
+    return max(0.0, float(found.p_new[point] - found.p_false[point]))
+
+
+def _origin_list(found: "TrackPosterior") -> list[dict[str, Any]]:
     scene, order = found.scene, np.argsort(found.tails, kind="stable")
     starts = np.searchsorted(found.tails[order], np.arange(len(found.p_new) + 1))
     rows = []
     for point, (first, last) in enumerate(pairwise(starts)):
-        false = float(found.p_false[point])
         listed: list[tuple[str, int | None, float]] = [
             ("linked", int(found.cands[k]), float(found.p_links[k])) for k in order[first:last]
         ]
         listed += [
-            ("new", None, max(0.0, float(found.p_new[point]) - false)),
-            ("false", None, false),
+            ("new", None, _p_new(found, point)),
+            ("false", None, float(found.p_false[point])),
         ]
         rows += [
             {

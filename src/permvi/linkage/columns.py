@@ -7,25 +7,11 @@ from typing import Any
 import numpy as np
 
 from permvi._checks import one_of
+from permvi._csv import NAMES_OF_SIDES, sides_of
 from permvi.linkage.sources import Source, arrow, listed
 
 # The meaning of a score; SPLINK's weights are logarithms to the base of 2.
 KINDS = ("log-odds", "log2-odds", "probabilities", "scores", "costs")
-# Names of the columns of left and right records, in the order in which they are tried.
-_SIDES = (
-    ("unique_id_l", "unique_id_r"),
-    ("id_l", "id_r"),
-    ("id_left", "id_right"),
-    ("left_id", "right_id"),
-    ("id_1", "id_2"),
-    ("id1", "id2"),
-    ("rec_id_1", "rec_id_2"),
-    ("record_id_1", "record_id_2"),
-    ("item", "label"),
-    ("left", "right"),
-    ("l", "r"),
-    ("source", "target"),
-)
 _DATASETS = ("source_dataset_l", "source_dataset_r")
 # Names of columns of scores, in the order in which they are tried, and their meaning.
 _SCORES = {
@@ -118,10 +104,10 @@ def _sides(
 ) -> tuple[str, str]:
     if left is not None and right is not None:
         return left, right
-    for a, b in _SIDES:
-        if a in lower and b in lower:
-            return left or lower[a], right or lower[b]
-    known = {name for pair in _SIDES for name in pair} | set(_SCORES)
+    usual = sides_of(lower)
+    if usual is not None:
+        return left or lower[usual[0]], right or lower[usual[1]]
+    known = NAMES_OF_SIDES | set(_SCORES)
     # Three columns with other names are records and a score; half of a known pair is a mistake.
     unknown = not known & {name.lower().strip() for name in names[:2]}
     if len(names) == 3 and left is None and right is None and unknown:

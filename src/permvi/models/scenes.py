@@ -177,6 +177,10 @@ def gather(
     if repeated:
         plural = "point is" if repeated == 1 else "points are"
         notes.append(f"{repeated} {plural} where another of the same frame is, and counted again")
+    flat = [axis for axis, extent in zip(axes, np.ptp(points, axis=0), strict=True) if extent == 0]
+    if 0 < len(flat) < len(axes):
+        is_are = "is" if len(flat) == 1 else "are"
+        notes.append(f"{' and '.join(flat)} {is_are} the same for all points, and not used")
     scene = Scene(
         _arguments.finite("points", points[order]),
         frame,

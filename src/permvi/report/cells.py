@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from permvi.posterior import Posterior
     from permvi.posterior.items import Item
 
-# The picture of one side in pixels, and its margin.
-_WIDTH, _HEIGHT, _MARGIN = 900, 420, 40
+# The most room for the dots of one side in pixels, and the margin around dots and names.
+_WIDTH, _HEIGHT, _MARGIN = 820, 340, 20
 # The radius of a dot, the height of a name and the mean width of a letter.
 _DOT, _LINE, _LETTER = 6.0, 11.0, 6.6
 # Where a name may be beside its dot, the best place first, and how often all are placed anew.
@@ -98,7 +98,8 @@ def _pictures(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) 
         f"<p class='note'>{count(certain, 'cell')} with a probability of at least {CERTAIN:.0%} "
         f"are solid; the other {len(items) - certain} are rings, with their second name.</p>"
     )
-    return note + "".join(_picture(items, *side) for side in _sides(places, axes))
+    pictures = "".join(_picture(items, *side) for side in _sides(places, axes))
+    return f'{note}<div class="pictures">{pictures}</div>'
 
 
 def _sides(places: np.ndarray, axes: Sequence[str]) -> list[tuple[np.ndarray, list[str]]]:
@@ -180,19 +181,23 @@ def draw(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> "F
 def _picture(items: Sequence["Item"], places: np.ndarray, axes: Sequence[str]) -> str:
     seen = np.isfinite(places).all(axis=1)
     low, high = places[seen].min(axis=0), places[seen].max(axis=0)
-    room = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
     # One scale for both axes, so that shapes are as they are.
-    scale = float((room / np.maximum(high - low, 1e-12)).min())
-    height = round(float((high - low)[1] * scale)) + 2 * _MARGIN
-    middle = np.array([_WIDTH, height]) / 2
+    scale = float(([_WIDTH, _HEIGHT] / np.maximum(high - low, 1e-12)).min())
     rows = np.flatnonzero(seen)
-    dots = (places[rows] - (low + high) / 2) * scale + middle
-    names = _beside(dots, [_words(items[k]) for k in rows.tolist()])
+    words = [_words(items[k]) for k in rows.tolist()]
+    dots = (places[rows] - low) * scale
+    names = _beside(dots, words)
+    # The frame is as large as what it holds, so that narrow screens show no empty margins.
+    half = np.array([[_LETTER * len(word), _LINE] for word in words]) / 2
+    first = np.minimum(dots.min(axis=0), (names - half).min(axis=0)) - _MARGIN
+    last = np.maximum(dots.max(axis=0), (names + half).max(axis=0)) + _MARGIN
+    width, height = (round(size) + 21 for size in (last - first).tolist())
+    dots, names = (centers - first + [20, 0] for centers in (dots, names))
     parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" font-size="10" '
+        f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" font-size="10" '
         f'aria-label="Cells along {escape(axes[0])} and {escape(axes[1])}" fill="currentColor">'
-        f'<rect class="frame" x="20" y="1" width="{_WIDTH - 21}" height="{height - 22}"/>'
-        f'<text x="{_WIDTH // 2}" y="{height - 6}" text-anchor="middle">{escape(axes[0])} →</text>'
+        f'<rect class="frame" x="20" y="1" width="{width - 21}" height="{height - 22}"/>'
+        f'<text x="{width // 2}" y="{height - 6}" text-anchor="middle">{escape(axes[0])} →</text>'
         f'<text transform="translate(12,{height // 2}) rotate(90)" text-anchor="middle">'
         f"{escape(axes[1])} →</text>"
     ]

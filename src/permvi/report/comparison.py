@@ -63,10 +63,11 @@ class Comparison:
     """Two posteriors, and what differs.
 
     Attributes:
-        posteriors: Both, with items and labels in the order of the first one.
+        posteriors: Both; if one has no names of items or labels, it has those of the other.
         names: What they are called.
         rows: (n,) all items, those that differ most first.
-        tables: Both tables (n, m + 1) of probabilities, "unmatched" last.
+        tables: Both tables (n, m + 1) of probabilities, in the order of the first posterior,
+            "unmatched" last.
     """
 
     posteriors: tuple["Posterior", "Posterior"]
@@ -112,6 +113,7 @@ def compare(first: "Posterior", second: "Posterior", names: Sequence[str]) -> Co
         _places(what, mine, other)
         for what, mine, other in zip(("items", "labels"), first.labels, second.labels, strict=True)
     )
+    first, second = _with_names_of(first, second), _with_names_of(second, first)
     m = first.shape[1]
     a, b = _states(first), _states(second)
     b = b[slice(None) if rows is None else rows]
@@ -149,6 +151,14 @@ def _places(
             f"posteriors must be of the same {what}, got {missing!r:.60} in the first only."
         )
     return np.array([place[text] for text in mine])
+
+
+def _with_names_of(posterior: "Posterior", other: "Posterior") -> "Posterior":
+    """Return a posterior with the names of another one where it has none."""
+    rows, cols = (
+        mine or theirs for mine, theirs in zip(posterior.labels, other.labels, strict=True)
+    )
+    return dataclasses.replace(posterior, labels=(rows, cols))
 
 
 def _states(posterior: "Posterior") -> Any:

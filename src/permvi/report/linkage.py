@@ -144,12 +144,14 @@ def _pair_table(rows: list[dict[str, Any]]) -> str:
     ordered = sorted(likely, key=lambda row: -row[linked])[:_MOST_PAIRS]
 
     def cells(row: dict[str, Any]) -> Iterable[str]:
+        # First, since the others may be beyond the edge of a narrow screen.
+        yield f"{row[linked]:.3f}"
         for name in shown:
             value = row[name]
             yield escape(f"{value:.4g}" if isinstance(value, float) else str(value))
-        yield from (f"{row[own]:.3f}", f"{row[linked]:.3f}", "yes" if row[best] else "")
+        yield from (f"{row[own]:.3f}", "yes" if row[best] else "")
 
-    head = [*map(escape, shown), "by itself", "linked", "best linking"]
+    head = ["linked", *map(escape, shown), "by itself", "best linking"]
     left = len(rows) - len(ordered)
     more = f"<p>{count(left, 'less probable pair')} not shown.</p>" if left else ""
     return _scrolled(head, [list(cells(row)) for row in ordered]) + more

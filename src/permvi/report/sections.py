@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from permvi._csv import csv_text, inert
+from permvi._tables import csv_text, inert
 from permvi._version import __version__
 from permvi.report import diagnosis
 from permvi.report.words import CERTAIN, best_probabilities, count, number, sentence

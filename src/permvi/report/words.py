@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Probabilities are carried in millionths; `percent` in assets/data.js writes them the same way.
 MILLION = 1_000_000
+# Numbers below this are written without a power of ten.
+_MOST_DIGITS = 1e9
 # An item whose best label is at least this probable is called certain.
 CERTAIN = 0.95
 
@@ -34,7 +36,10 @@ def number(value: float, digits: int = 3) -> str:
     """Format with a few significant digits, and a minus sign as wide as a plus."""
     if 0 < abs(value) < 1 / MILLION:
         return "about 0"
-    return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
+    text = f"{value:.{digits}g}"
+    if "e" in text and abs(value) < _MOST_DIGITS:
+        text = f"{float(text):,.0f}"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def count(num: int, noun: str) -> str:

@@ -93,7 +93,10 @@ def train(
         problems, families, betas = jax.tree.map(
             lambda leaf: np.asarray(leaf)[None], (problem, family, beta_start)
         )
-        trained = train_batch(problems, families, rng_key[None], training, betas, on_progress)
+        if training.num_steps == 0:
+            trained = _untrained(families)
+        else:
+            trained = train_batch(problems, families, rng_key[None], training, betas, on_progress)
         # On the host, where it costs nothing to take a problem out of a batch.
         return jax.tree.map(lambda leaf: leaf[0], jax.device_get(trained))
     keys = jax.random.split(rng_key, training.num_steps)
@@ -134,7 +137,7 @@ def train_batch(
 
 def _untrained(families: Family) -> Trained:
     """Return stacked families as they are; made on the host, where nothing is compiled for it."""
-    families = jax.tree.map(jnp.asarray, families)
+    families = jax.tree.map(jax.device_put, families)
     n, S = families.structure.shape[0], families.structure.num_sites
     dtype, num = families.log_weights.dtype, len(families.log_weights)
     nothing: Any = np.zeros((num, 0), dtype)

@@ -154,11 +154,11 @@ def track(
     progress("looking for neighbours", 0, 1)
     # A coordinate that is the same for all points says nothing of who is who.
     used = np.flatnonzero(np.ptp(scene.points, axis=0) > 0)
-    used = used if len(used) and steps is None else np.arange(scene.points.shape[1])
+    used = used if len(used) else np.arange(scene.points.shape[1])
     if steps is None:
         unit = candidates.guess_step(scene.points[:, used], scene.frame, scene.times)
     else:
-        unit = steps
+        unit = steps[used]
     points = scene.points[:, used] / unit
     log_volume = float(np.log(np.maximum(np.ptp(points, axis=0), 1.0)).sum())
     if volume is not None:

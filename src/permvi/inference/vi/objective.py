@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import optax
 from numpyro import distributions as dist
@@ -114,7 +115,7 @@ def split_options(family: str, options: VIOptions) -> tuple[Config, Numbers]:
         *options.scale_bounds,
         options.start_spread,
     )
-    return config, Numbers(*(jnp.asarray(value, float) for value in values))
+    return config, Numbers(*(jax.device_put(np.asarray(value, float)) for value in values))
 
 
 class Stage(NamedTuple):

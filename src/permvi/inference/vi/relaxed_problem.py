@@ -107,7 +107,7 @@ def relax(problem: Problem, family: str) -> RelaxedProblem:
         problem.num_sites,
     )
     # NumPy first: it gives Python numbers a definite dtype, and so one compilation.
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), relaxed)
+    return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)), relaxed)
 
 
 def _square_mask(mask: np.ndarray, shape: tuple[int, int]) -> Any:

@@ -206,6 +206,7 @@ class Table:
         repeats = any(len(set(row)) < len(row) for row in values)
         if all(is_ranking(row, size) for row in values):
             return "ranks"
+        self._check_sides(values)
         complete = [sorted(row) == list(range(1, size + 1)) for row in values]
         if sum(complete) >= max(_FEWEST_JUDGES, _MOST_ROWS * len(complete)):
             place = at(self.path, self.rows[complete.index(False)].line)
@@ -225,7 +226,7 @@ class Table:
 
     def _check_wins(self) -> None:
         """Refuse a table with a row and a column for each item, unless its rows are judges'."""
-        if self.judge is None or self.plain[self.judge] in _JUDGES[1:]:
+        if self.judge is None or self._names_judges:
             return
         rows = sorted(row.cells[self.judge].strip() for row in self.rows)
         if rows == sorted(self.header.cells[k].strip() for k in self.columns):
@@ -234,6 +235,24 @@ class Table:
                 "each item, as in a table of wins; give them in columns winner, loser and count, "
                 "or name the first column judge."
             )
+
+    def _check_sides(self, values: list[list[float]]) -> None:
+        """Refuse a table whose columns, and not its rows, are rankings, unless rows are judges'."""
+        if self._names_judges:
+            return
+        ranks = list(range(1, 1 + len(values)))
+        full = len(ranks) > 2 and all(len(row) == len(self.columns) for row in values)
+        if full and all(sorted(column) == ranks for column in zip(*values, strict=True)):
+            raise ValueError(
+                f"{self.path}: expected a row for each judge and a column for each item, got "
+                f"columns that rank the rows from 1 to {len(ranks)}; turn the table, or give the "
+                "format."
+            )
+
+    @property
+    def _names_judges(self) -> bool:
+        """Whether a column says by its name that rows are those of judges."""
+        return self.judge is not None and self.plain[self.judge] in _JUDGES[1:]
 
     def _filled(self, columns: list[int]) -> list[list[str]]:
         """The cells of some columns in each row, without those that hold nothing."""
