@@ -129,6 +129,12 @@ def test_mistakes_in_headers_of_preflib_are_found_in_their_lines(read, text, nam
         read(text, name)
 
 
+def test_lines_that_begin_with_a_hash_do_not_tell_the_separator(read):
+    model = read("# votes; of May\n1st,2nd,3rd\nA,B,C\nB,A,C\n")
+    assert model.items == ("A", "B", "C")
+    assert "skipped a line that begins with #" in model.note
+
+
 def test_two_types_of_a_file_of_preflib_are_noted(read):
     text = TODAY.format(kind="toi") + "4: 1,{2,3}\n"
     assert "the header says toi, the name of the file soc" in read(text, "votes.soc").note
