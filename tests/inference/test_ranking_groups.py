@@ -276,6 +276,34 @@ def test_two_groups_of_voters_are_found_and_counted():
         assert found.memberships[ballot, group] > 0.9
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "thetas"),
+    [("footrule", [0.7]), ("spearman", [0.3]), ("cayley", [2.5]),
+     ("generalised_mallows", [2.5, 1.0, 0.5, 0.2])],
+)  # fmt: skip
+def test_two_groups_are_found_with_every_distance(model, thetas):
+    rng = np.random.default_rng(8)
+    perms = np.array(list(itertools.permutations(range(5))))
+    centres, sizes = np.array([[0, 1, 2, 3, 4], [4, 2, 3, 1, 0]]), (40, 25)
+    drawn = []
+    for ranks, size in zip(centres, sizes, strict=True):
+        by_place = ranking_oracle.likelihoods(model, perms, ranks, np.array(thetas))
+        # Place j of the model has dispersion j.
+        log_p = np.array([by_place[j, :, j] for j in range(len(thetas))]).sum(axis=0)
+        drawn.append(perms[rng.choice(len(perms), size=size, p=np.exp(log_p))])
+    ballots = pv.models.Rankings.from_ranks(np.concatenate(drawn)).ballots
+    found = groups.solve(ballots, 2, seed=0, model=model)
+    alone = solve.answer(model, ballots, 0).solved.log_evidence
+    assert found.log_evidence > alone + 10
+    assert found.shares[0, 1] < 40 / 65 < found.shares[0, 2]
+    for group, ranks in enumerate(centres):
+        assert found.orders[group].mode.tolist() == ranks.tolist()
+        # Standard deviations of dispersions are those of their posteriors.
+        mean, sd = found.thetas[group]
+        assert (np.abs(mean - thetas) < 4 * sd).all()
+
+
 def test_evidence_that_is_as_good_is_no_reason_for_more_groups():
     lists = [[(0,), (1, 2)], [(0, 3)], [(2,)]]
     ballots = Ballots.of("abcd", lists, np.array([3.0, 2.0, 1.0]), "below")

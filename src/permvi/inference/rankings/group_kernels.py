@@ -197,10 +197,11 @@ def _score(
     result: np.ndarray,
 ) -> None:
     """Write the log probabilities (R,) of ballots at distances (R, J)."""
-    for r in range(len(result)):
-        result[r] = 0.0
-        for j in range(len(thetas)):
-            log_z = _log_normaliser(np.log(thetas[j]), choices[r, j], splines)
+    result[:] = 0.0
+    for j in range(len(thetas)):
+        u = np.log(thetas[j])
+        for r in range(len(result)):
+            log_z = _log_normaliser(u, choices[r, j], splines)
             result[r] -= thetas[j] * distances[r, j] + log_z
 
 
