@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi._checks import one_of
-from permvi._csv import Numbers, at, check_names, check_width, is_number
+from permvi._csv import Numbers, Row, at, check_names, check_width, is_number
 from permvi.models.rankings import arrows, columns, preflib
 from permvi.models.rankings.ballots import Ballots, Group, Unranked, order_by_rank
 from permvi.models.rankings.columns import Table, is_missing
@@ -60,7 +60,7 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
             found = table.as_arrows(table.arrows)
         else:
             found = table.as_long(kind, *table.long) if table.long else _READERS[kind](table)
-        found = found._replace(notes=[*table.notes, *found.notes])
+        found = found._replace(notes=[*dict.fromkeys([*table.notes, *found.notes])])
     listed = [groups for groups, n in zip(found.groups, found.counts, strict=True) if groups and n]
     lower: dict[str, str] = {}
     for item in found.items:
@@ -126,18 +126,21 @@ def _comparisons(table: Table) -> Orders:
                 f"{at(table.path, row.line)}: expected two items, got {pair[0]!r:.60} twice."
             )
         won = row.cells[winner].strip()
-        marked = "" if tie is None else row.cells[tie].strip().lower()
-        if marked not in (*columns.TRUE, *columns.FALSE):
-            raise ValueError(
-                f"{at(table.path, row.line, (tie or 0) + 1, table.header.cells[tie or 0])}: "
-                f"expected yes or no, got {marked!r:.40}."
-            )
-        tied = marked not in columns.FALSE
+        tied = tie is not None and _is_marked(table, row, tie)
         tied = tied or (won not in pair and won.lower() in columns.NOBODY)
         one, other = (items.setdefault(name, len(items)) for name in sorted(pair, key=won.__ne__))
         groups.append([(one, other)] if tied else [(one,), (other,)])
         counts.append(table.counted(row))
     return Orders(list(items), groups, counts, notes)
+
+
+def _is_marked(table: Table, row: Row, column: int) -> bool:
+    """Whether a cell says yes; an empty one says no."""
+    cell = row.cells[column].strip()
+    if cell.lower() not in (*columns.TRUE, *columns.FALSE):
+        place = at(table.path, row.line, column + 1, table.header.cells[column].strip())
+        raise ValueError(f"{place}: expected yes or no, got {cell!r:.40}.")
+    return cell.lower() in columns.TRUE
 
 
 def _orders(table: Table) -> Orders:
@@ -173,13 +176,17 @@ def _orders(table: Table) -> Orders:
             f"{at(path, table.rows[1].line)}: expected rankings of the same items, got rows that "
             "have no item in common."
         )
-    for row, ballot in zip(table.rows, groups, strict=True):
-        for name in (list(items)[i] for group in ballot for i in group):
-            if len(parts := _SLASH.split(name)) > 1 and all(part in items for part in parts):
-                raise ValueError(
-                    f"{at(path, row.line)}: expected ties in braces, as in {{A,B}}, got "
-                    f"{name!r:.60}."
-                )
+    joined = {
+        items[name]: name
+        for name in items
+        if len(parts := _SLASH.split(name)) > 1 and all(part in items for part in parts)
+    }
+    for row, ballot in zip(table.rows, groups, strict=True) if joined else ():
+        for item in (item for group in ballot for item in group if item in joined):
+            raise ValueError(
+                f"{at(path, row.line)}: expected ties in braces, as in {{A,B}}, got "
+                f"{joined[item]!r:.60}."
+            )
     header = [table.header.cells[k].strip() for k in listing]
     others = [table.header.cells[k].strip() for k in table.columns if k not in listing]
     # A column before those of items has the judges, and columns that are no places anything.
