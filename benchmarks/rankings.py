@@ -18,6 +18,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ from permvi.inference.rankings.families import FAMILIES, Family
 from permvi.models import Rankings
 
 Row = dict[str, Any]
-NUM_ITEMS, NUM_VOTERS = 6, 5
+NUM_VOTERS = 5
 SIZES = (10, 14, 16, 18, 20)
-_ORDERS = np.array(list(itertools.permutations(range(NUM_ITEMS))))
 _STEPS = 10_000_000
 _WORTH_STEPS = 6_000_000
 # All orders of so many items are listed for Cayley's distance. Beyond: steps of all its chains,
@@ -45,9 +45,8 @@ _TEMPERED_STEPS = 150_000_000
 _POWERS = np.array([0.0, 0.25, 0.35, 0.42, 0.48, 0.53, 0.58, 0.64, 0.72, 0.82, 1.0])
 
 
-def drawn(model: str, rng: np.random.Generator) -> tuple[Rankings, np.ndarray]:
+def drawn(model: str, n: int, rng: np.random.Generator) -> tuple[Rankings, np.ndarray]:
     """Draw parameters from their priors, ballots given these, and return the true ranks, too."""
-    n = NUM_ITEMS
     if model in ("plackett_luce", "davidson"):
         log_worths = np.exp(rng.normal()) * rng.normal(size=n)
         true = np.argsort(np.argsort(-log_worths))
@@ -58,15 +57,24 @@ def drawn(model: str, rng: np.random.Generator) -> tuple[Rankings, np.ndarray]:
     true = rng.permutation(n)
     if model == "generalised_mallows":
         thetas = rng.exponential(size=n - 1)
-        codes = np.array([_choices(order) for order in _ORDERS])
-        ballots = _ORDERS[_draw(-codes @ thetas, rng)]
+        orders, codes = _listed(model, n)
+        ballots = orders[_draw(-codes @ thetas, rng)]
     else:
-        lengths = np.array([_length(model, order) for order in _ORDERS])
+        orders, lengths = _listed(model, n)
         # The prior of Kendall's dispersion, in units of the mean distance of random rankings.
         theta = rng.exponential() * (n * (n - 1) / 4) / lengths.mean()
-        ballots = _ORDERS[_draw(-theta * lengths, rng)]
+        ballots = orders[_draw(-theta * lengths, rng)]
     # Ballots around the identity give the rank of the item with each true rank.
     return Rankings.from_ranks(ballots[:, true]), true
+
+
+@lru_cache
+def _listed(model: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """List all orders, and their distances from the identity, place by place if each has one."""
+    orders = np.array(list(itertools.permutations(range(n))))
+    if model == "generalised_mallows":
+        return orders, np.array([_choices(order) for order in orders])
+    return orders, np.array([_length(model, order) for order in orders])
 
 
 def _draw(log_weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -114,7 +122,7 @@ def calibration(given: argparse.Namespace) -> Iterator[Row]:
         covered, chances, verdicts = [], [], []
         start = time.process_time()
         for seed in range(given.sets):
-            rankings, true = drawn(model, np.random.default_rng([given.first, seed]))
+            rankings, true = drawn(model, given.items, np.random.default_rng([given.first, seed]))
             # Items that no comparison or ballot mentions cannot be missing here.
             order = [int(name) for name in rankings.items]
             answer = solve.answer(model, rankings.ballots, seed)
@@ -125,7 +133,7 @@ def calibration(given: argparse.Namespace) -> Iterator[Row]:
                 chances.append(float(row[low : high + 1].sum()))
         by_set = np.reshape(covered, (given.sets, -1)).mean(axis=1)
         yield {
-            "part": "calibration", "model": model, "n": NUM_ITEMS, "coverage": np.mean(covered),
+            "part": "calibration", "model": model, "n": given.items, "coverage": np.mean(covered),
             "se": by_set.std() / math.sqrt(given.sets), "chance": np.mean(chances),
             "trusted": np.mean(verdicts), "cpu_s": time.process_time() - start,
         }  # fmt: skip
@@ -394,6 +402,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", default=list(solve.MODELS))
     parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES))
     parser.add_argument("--sets", type=int, default=200, help="sets of ballots of each model")
+    parser.add_argument("--items", type=int, default=6, help="items of these")
     parser.add_argument("--first", type=int, default=0, help="seed")
     parser.add_argument("--scale", type=float, default=1.0, help="length of reference chains")
     given = parser.parse_args(arguments)

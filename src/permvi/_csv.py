@@ -245,7 +245,11 @@ def _not_text(path: Path, content: bytes, encoding: str) -> ValueError:
 
 
 def _separator(lines: list[str]) -> str:
-    """Return the separator that the lines agree on, else the most frequent one in the header."""
+    """Return the separator that the lines agree on, else the most frequent one in the header.
+
+    Lines before the others that begin with # say nothing.
+    """
+    lines = [*itertools.dropwhile(lambda line: line.lstrip().startswith("#"), lines)] or lines
     widths = {separator: _widths(lines, separator) for separator in _SEPARATORS}
     for separator, (header, *others) in widths.items():
         width = others[0] if others else header

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 AUTO = "auto"
 # The fewest sweeps, draws and resamples.
 _LEAST = 20
+# Models whose groups are compared by default, beside the best model of all voters together.
+_KINDS_OF_GROUPS = ("mallows", "plackett_luce")
 
 
 class Compared(NamedTuple):
@@ -240,9 +242,10 @@ def rank(
         robust: Whether probabilities are those of a bootstrap over ballots instead of the model's.
             By default they are if a check finds that the model does not fit.
         groups: The number of groups of voters to look for, each with an order of its own: a mixture
-            of models, which may be "mallows" or "plackett_luce"; with ``model="auto"`` it is the
-            one whose groups have more evidence. "auto" compares numbers by their evidence, too. The
-            one order of all voters is inferred all the same.
+            of models of one kind, any but "davidson"; with ``model="auto"`` it is "mallows",
+            "plackett_luce" or the best model of all voters together, whichever has groups of most
+            evidence. "auto" compares numbers by their evidence, too. The one order of all voters
+            is inferred all the same.
         method: "exact" or "mcmc" for Mallows models; by default exact where that takes seconds.
         seed: The same seed gives the same answer.
         num_sweeps: Sweeps of each chain over all items, if a Mallows model is sampled; by default
@@ -264,7 +267,8 @@ def rank(
         _checks.whole("groups", groups, 1)
     if groups is not None and model not in (*voters.MODELS, AUTO):
         raise ValueError(
-            f"groups need the model 'mallows', 'plackett_luce' or 'auto', got {model!r}."
+            f"groups must be left out for the model {model!r}, since its comparisons do not say "
+            f"which of them come from one voter, got {groups!r}."
         )
     sizes = {"num_sweeps": num_sweeps, "num_draws": num_draws}
     for what, value in sizes.items():
@@ -306,7 +310,10 @@ def rank(
             seed=seed,
         )
     best = kemeny(data.against, max_seconds=max_seconds)
-    parts, tried = _groups(data, groups, voters.MODELS if model == AUTO else (model,), seed, show)
+    taking = {one.name for one in compared if one.log_evidence is not None}
+    # Groups of all models would take minutes for thousands of ballots.
+    kinds = [one for one in voters.MODELS if one in taking & {name, *_KINDS_OF_GROUPS}]
+    parts, tried = _groups(data, groups, kinds, seed, show)
     return Ranking(data, name, posterior, resampled, best, tuple(compared), answer, parts, tried)
 
 

@@ -66,9 +66,11 @@ def tracked(run, write):
         (TWICE, [], "column frame is there twice, with the same values"),
         (SECONDS, [], "times are not whole numbers, so a step is their least gap, 0.5"),
         (UNITS, [], "ignored sigma [nm]; skipped a row of titles below the header"),
+        (f"# a movie\n# of cells; cropped\n{PLAIN}", [], "skipped 2 lines that begin with #"),
+        (f"# {PLAIN}", [], ""),
         (NAMED, ["--frame-col", "when", "--coords", "u,v"], "used the columns when, u, v, ignored"),
     ],
-    ids=["plain", "trackpy", "trackmate", "twice", "seconds", "units", "named"],
+    ids=["plain", "trackpy", "trackmate", "twice", "seconds", "units", "comments", "hash", "named"],
 )
 def test_columns_are_found_by_name(tracked, content, options, note):
     found, notes = tracked(content, *GIVEN, *options)

@@ -21,6 +21,7 @@ from permvi.inference.rankings import (
     worths,
 )
 from permvi.models import Rankings
+from tests.ranking_oracle import cycles, distance
 
 RANKS = {n: np.array(list(itertools.permutations(range(n)))) for n in range(2, 7)}
 
@@ -29,26 +30,6 @@ def noisy(rng, n, num, noise):
     """Ranks (num, n) in noisy copies of the order 0, 1, ..."""
     keys = np.arange(n) + noise * rng.normal(size=(num, n))
     return np.argsort(np.argsort(keys, axis=1), axis=1)
-
-
-def cycles(relative):
-    seen, found = set(), 0
-    for start in range(len(relative)):
-        found += start not in seen
-        while start not in seen:
-            seen.add(start)
-            start = relative[start]
-    return found
-
-
-def distance(name, a, b):
-    pairs = itertools.combinations(range(len(a)), 2)
-    return {
-        "mallows": lambda: sum((a[i] - a[j]) * (b[i] - b[j]) < 0 for i, j in pairs),
-        "footrule": lambda: np.abs(np.subtract(a, b)).sum(),
-        "spearman": lambda: (np.subtract(a, b) ** 2).sum(),
-        "cayley": lambda: len(a) - cycles([b[list(a).index(k)] for k in range(len(a))]),
-    }[name]()
 
 
 def enumerated(name, ballots):

@@ -65,7 +65,7 @@ def test_lines_with_arrows(read):
         "read as lines with arrows (the best first, '=' for ties): 15 rankings of 3 items"
     )
     assert "did not take part" in model.note
-    # A line without an arrow makes it another form, unless the form is given.
+    # Too few lines with an arrow make it another form, unless the form is given.
     tied = read("A > B\nB = A\n", "t.txt", format="arrows")
     assert tied.levels.tolist() == [[0, 1], [0, 0]]
 
@@ -82,6 +82,62 @@ def test_lines_with_arrows(read):
 def test_mistakes_between_arrows(read, line, words):
     with pytest.raises(ValueError, match=words):
         read(f"A > B\n{line}\n", format="arrows")
+
+
+def test_a_line_without_an_arrow_is_named(read):
+    with pytest.raises(ValueError, match=r"line 3: expected items between '>', .* got 'A B C'"):
+        read("A > B > C\nB > A\nA B C\n", "votes.txt")
+
+
+@pytest.mark.parametrize("prefix", ["3,", "Dee, ", "3 ", "2. ", "2) "])
+def test_what_is_before_an_item_is_no_part_of_it(read, prefix):
+    with pytest.raises(ValueError, match=r"line 2: expected an item before the first '>', got"):
+        read(f"A > B\n{prefix}B > A\n", "votes.txt")
+    # Nothing tells that this is no name.
+    assert read(f"A > B\n{prefix}D > A\n", "votes.txt").items == ("A", "B", f"{prefix}D")
+
+
+def test_places_below_names_of_items_are_ranks(read):
+    model = read("Timestamp,Tea,Cola,Milk\n9:00,1st,2nd,3rd choice\n9:01,Second,first,\n")
+    assert model.items == ("Tea", "Cola", "Milk")
+    assert model.levels.tolist() == [[0, 1, 2], [1, 0, -1]]
+    assert "cells such as '1st' are taken for ranks" in model.note
+    assert "ignored column 'Timestamp'" in model.note
+
+
+def test_missing_items_at_the_end_of_orders(read):
+    model = read("1st,2nd,3rd\nA,B,C\nB,NA,n/a\nC,A,skipped\n")
+    assert model.items == ("A", "B", "C")
+    assert model.levels.tolist() == [[0, 1, 2], [-1, 0, -1], [1, -1, 0]]
+    assert "cells such as 'NA' are taken for empty ones" in model.note
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("# DATA TYPE: cat\n1: 1,2\n", "a.soc", "line 1: expected a file of PrefLib of type"),
+        (
+            "# DATA TYPE: soc\n# NUMBER ALTERNATIVES: 3\n# ALTERNATIVE NAME 1: A\n1: 1\n", "a.soc",
+            "line 2: expected the number of names in the header, 1, got 3",
+        ),
+        ("# NUMBER ALTERNATIVES: 2\n", "a.soc", "line 1: expected orders after the header, got"),
+        ("3\n1,A\n2,B\n", "a.soc", "line 3: expected totals and orders after 3 names, got no"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_headers_of_preflib_are_found_in_their_lines(read, text, name, message):
+    with pytest.raises(ValueError, match=message):
+        read(text, name)
+
+
+def test_lines_that_begin_with_a_hash_do_not_tell_the_separator(read):
+    model = read("# votes; of May\n1st,2nd,3rd\nA,B,C\nB,A,C\n")
+    assert model.items == ("A", "B", "C")
+    assert "skipped a line that begins with #" in model.note
+
+
+def test_two_types_of_a_file_of_preflib_are_noted(read):
+    text = TODAY.format(kind="toi") + "4: 1,{2,3}\n"
+    assert "the header says toi, the name of the file soc" in read(text, "votes.soc").note
 
 
 def test_names_of_preflib_keep_quotes_inside(read):
@@ -192,10 +248,16 @@ def test_the_format_can_be_given(read):
         ("A,B,C\n1,2,3\n2,x,1\n", r"line 3, column 2 \('B'\): expected a number as in most cells"),
         (
             "home,away,hg,ag\nA,B,2,1\nB,C,0,1\n",
-            "names in column 'home' and numbers in column 'hg'",
+            "line 1: .* names in column 'home' and numbers in column 'hg'",
         ),
-        ("id,driver\n1,Ann\n2,Bob\n", "rows that have no item in common"),
-        ("place1,place2,place3\nA,B\nC,D\n", "rows that have no item in common"),
+        ("id,driver\n1,Ann\n2,Bob\n", "line 1: expected two columns of items or more, got 'id, dr"),
+        ("Answer\nA;B;C\nB;A\n", "line 1: expected two columns of items or more, got 'Answer'"),
+        ("place1,place2,place3\nA,B\nC,D\n", "line 3: .* got rows that have no item in common"),
+        ("voter,A,B,C\nx,1,2,3\ny,1,2,5\n", "line 3: expected to tell orders, ranks and ratings"),
+        ("1st,2nd,3rd\nA/B,C\nC,A,B\n", r"line 2: expected ties in braces, .*, got 'A/B'"),
+        ("1st,2nd\nA,B\nOvervote,A\n", "line 3: expected items, got 'overvote'; leave such cells"),
+        ("1st,2nd\nA,B\nskipped,A\n", "line 3: expected empty cells at the end only"),
+        ("winner,loser,tie\nA,B,1\nA,B,maybe\n", r"line 3, column 3 \('tie'\): expected yes or no"),
         ("1st,2nd\nA,{B\n", "line 2: expected a brace at the end of a tie"),
         ("judge,item,score\nx,A,3\nx,A,4\n", "line 3: expected 'A' once, got it again"),
         ("winner,loser\nA,\n", "line 2: expected two items, got an empty cell"),

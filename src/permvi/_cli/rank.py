@@ -62,7 +62,7 @@ def rank(
         str | None,
         options.takes_number(
             help="Look for this many groups of voters, each with an order of its own; auto "
-            "compares 1, 2, ... by their evidence. For the models mallows and plackett_luce.",
+            "compares 1, 2, ... by their evidence. For all models but davidson.",
         ),
     ] = None,
     method: Annotated[
@@ -280,13 +280,11 @@ def _show_groups(found: "Ranking", parts: "Groups") -> None:
                 str(k + 1),
                 f"{share:.1%}",
                 f"{low:.1%} to {high:.1%}",
-                f"{theta:.2f}",
+                parts.scale_in_words(k),
                 _in_a_line(found.group_order(k)),
                 parts.orders[k].diagnostics.verdict,
             ]
-            for k, ((share, low, high), (theta, _)) in enumerate(
-                zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
-            )
+            for k, (share, low, high) in enumerate(parts.shares.tolist())
         ],
     )
 

@@ -30,7 +30,14 @@ def read_scene(
         The points, and what was ignored or assumed, in sentences without a full stop.
     """
     separator, rows, assumed = read_rows(path, several=True)
-    header, first = next(rows), next(rows, None)
+    header, first, comments = next(rows), next(rows, None), 0
+    while first is not None and header.cells[0].lstrip().startswith("#"):
+        if any(is_number(cell) for cell in first.cells):
+            # NumPy marks the names of columns as a comment.
+            unmarked = header.cells[0].lstrip().lstrip("#")
+            header = header._replace(cells=[unmarked, *header.cells[1:]])
+            break
+        header, first, comments = first, next(rows, None), comments + 1
     if first is None:
         raise ValueError(f"{path}: expected a header and rows, got one line only.")
     if len(header.cells) == len(first.cells) - 1:
@@ -92,6 +99,9 @@ def read_scene(
     if skipped:
         rows_of_titles = "a row" if skipped == 1 else f"{skipped} rows"
         notes.append(f"skipped {rows_of_titles} of titles below the header")
+    if comments:
+        lines_of_them = "a line that begins" if comments == 1 else f"{comments} lines that begin"
+        notes.append(f"skipped {lines_of_them} with #")
     notes += numbers.notes
     if columns.earlier:
         notes.append(f"column {names[columns.ids or 0]} names points, and is not used to link them")

@@ -152,13 +152,11 @@ def _groups(found: "Ranking", parts: "Groups") -> str:
         (
             str(k + 1),
             f"{_percent(share)} ({_percent(low)} to {_percent(high)})",
-            f"{theta:.2f}",
+            parts.scale_in_words(k),
             escape(" > ".join(found.group_order(k))),
             escape(parts.orders[k].diagnostics.verdict),
         )
-        for k, ((share, low, high), (theta, _)) in enumerate(
-            zip(parts.shares.tolist(), parts.thetas.tolist(), strict=True)
-        )
+        for k, (share, low, high) in enumerate(parts.shares.tolist())
     ]
     header = ("Group", "Share of the voters (95%)", parts.scale.capitalize(), "Order", "Verdict")
     text = sections.scrolled(header, rows, "groups")

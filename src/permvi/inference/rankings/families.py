@@ -27,6 +27,8 @@ _PANEL, _PANEL_NODES = 2.0, 20
 # Below the first dispersion, relative to the prior's, Spearman's distance is as good as normal, and
 # above the second all random rankings are the centre.
 _SMALL_THETA, _LARGE_THETA = 1e-3, 20.0
+# Distances that are sums over items, of these functions of the differences of their ranks.
+GAPS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"footrule": np.abs, "spearman": np.square}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,23 +107,30 @@ def generalised(ballots: Ballots) -> Family:
     if not ballots.is_staged:
         raise ValueError("generalised_mallows takes ties at the ends of rankings only, got others")
     n = len(ballots.items)
-    longest = max(len(sizes) - (sizes[-1] == 1) for sizes in ballots.sizes)
-    pairs = np.zeros((max(longest, 1), n, n))
-    # choices[j, r]: how often one of r items was chosen at place j.
-    choices = np.zeros((len(pairs), n + 1))
+    choices = np.tensordot(ballots.counts, choices_by_place(ballots), 1)
+    pairs = np.zeros((len(choices), n, n))
     for row, sizes, count in zip(ballots.levels, ballots.sizes, ballots.counts, strict=True):
-        for stage in range(len(sizes) - (sizes[-1] == 1)):
-            if sizes[stage] > 1:
-                break
-            later = np.flatnonzero(row > stage)
-            pairs[stage, later, int(np.flatnonzero(row == stage)[0])] += count
-            choices[stage, len(later) + 1] += count
+        for place in range(len(sizes) - 1):
+            pairs[place, np.flatnonzero(row > place), int(np.flatnonzero(row == place)[0])] += count
     return Family(
         "generalised_mallows",
         pairs,
         np.zeros((n, n)),
-        lambda thetas: choices[:, 1:] @ log_geometric(np.arange(1, n + 1), thetas),
+        lambda thetas: choices @ log_geometric(np.arange(1, n + 1), thetas),
     )
+
+
+def choices_by_place(ballots: Ballots) -> np.ndarray:
+    """(R, J, n) how often one of 1 to n items was chosen at each place of each ballot.
+
+    Nothing is chosen from the last item, or from those that are tied at the end.
+    """
+    longest = max(len(sizes) for sizes in ballots.sizes) - 1
+    found = np.zeros((len(ballots.levels), max(longest, 1), len(ballots.items)))
+    for row, sizes in zip(found, ballots.sizes, strict=True):
+        for place in range(len(sizes) - 1):
+            row[place, sum(sizes) - place - 1] = 1.0
+    return found
 
 
 def footrule(ballots: Ballots) -> Family:
@@ -132,7 +141,6 @@ def footrule(ballots: Ballots) -> Family:
     return _by_places(
         "footrule",
         ballots,
-        lambda difference: np.abs(difference),
         lambda thetas: total * log_normalizer(thetas, n, "footrule", np),
         (n * n - 1) / 3,
     )
@@ -146,7 +154,6 @@ def spearman(ballots: Ballots) -> Family:
     return _by_places(
         "spearman",
         ballots,
-        lambda difference: difference**2,
         lambda thetas: total * log_spearman(thetas, n),
         n * (n * n - 1) / 6,
     )
@@ -225,7 +232,6 @@ def list_ranks(n: int) -> np.ndarray:
 def _by_places(
     name: str,
     ballots: Ballots,
-    distance: Callable[[np.ndarray], np.ndarray],
     log_normaliser: Callable[[np.ndarray], np.ndarray],
     mean: float,
 ) -> Family:
@@ -236,7 +242,7 @@ def _by_places(
     """
     n = len(ballots.items)
     places = np.stack(
-        [ballots.counts @ distance(ballots.levels - float(place)) for place in range(n)], axis=1
+        [ballots.counts @ GAPS[name](ballots.levels - float(place)) for place in range(n)], axis=1
     )
     return Family(
         name,

@@ -27,7 +27,7 @@ def move_groups(
     num_sweeps: int,
     rng: np.random.Generator,
 ) -> None:
-    """Move G groups of voters by Gibbs sampling.
+    """Move G groups of voters of each of P particles by Gibbs sampling.
 
     A sweep draws the group of each voter and the shares. In each group it then draws when items
     arrive (Caron and Doucet 2012), given which the worths are independent; the mean log worth, of
@@ -42,13 +42,37 @@ def move_groups(
         counts: (R,) how often each ballot was given.
         newest: The ballot of one more voter.
         part: The power, from 0 to below 1, to which the probability of that ballot is raised.
-        log_worths: (G, n) changed in place.
-        sigmas: (G,) standard deviations of their priors; changed in place.
-        shares: (G,) shares of the groups; changed in place.
-        log_likelihoods: (R, G) log probabilities of ballots in groups; changed in place.
+        log_worths: (P, G, n) changed in place.
+        sigmas: (P, G) standard deviations of their priors; changed in place.
+        shares: (P, G) shares of the groups; changed in place.
+        log_likelihoods: (P, R, G) log probabilities of ballots in groups; changed in place.
         num_sweeps: The number of sweeps.
         rng: Generator.
     """
+    for p in range(len(log_worths)):
+        _move(
+            items, levels, nodes, weights, counts, newest, part, log_worths[p], sigmas[p],
+            shares[p], log_likelihoods[p], num_sweeps, rng,
+        )  # fmt: skip
+
+
+@compiled()
+def _move(
+    items: np.ndarray,
+    levels: np.ndarray,
+    nodes: np.ndarray,
+    weights: np.ndarray,
+    counts: np.ndarray,
+    newest: int,
+    part: float,
+    log_worths: np.ndarray,
+    sigmas: np.ndarray,
+    shares: np.ndarray,
+    log_likelihoods: np.ndarray,
+    num_sweeps: int,
+    rng: np.random.Generator,
+) -> None:
+    """Move the groups of one particle; see `move_groups`."""
     num_ballots, num_groups = log_likelihoods.shape
     n = log_worths.shape[1]
     voters = np.zeros((num_ballots, num_groups))

@@ -1,9 +1,9 @@
 r"""Groups of voters, each with an order and parameters of its own.
 
 A voter belongs to group g with probability :math:`\pi_g` and gives ballot r with probability
-:math:`p_r(\sigma_g, \theta_g)` of a Mallows model with Kendall's distance, or
-:math:`p_r(w_g)` of a Plackett-Luce model. Shares have a uniform (Dirichlet) prior, orders,
-dispersions and worths the priors of `families` and `worths`. So
+:math:`p_r(\sigma_g, \theta_g)` of a Mallows model, or :math:`p_r(w_g)` of a
+Plackett-Luce model. Shares have a uniform (Dirichlet) prior, orders, dispersions and worths the
+priors of `families` and `worths`. So
 
 .. math:: p(\text{ballots} \mid \sigma, \theta, \pi) =
           \prod_r \Big( \sum_g \pi_g \, p_r(\sigma_g, \theta_g) \Big)^{c_r}.
@@ -45,6 +45,8 @@ _DRAWS, _BETWEEN = 5, 5
 _CLEARLY_WORSE = 3.0
 # Less than this is no reason for one more group.
 _AS_GOOD = 1.0
+# Dispersions of more places are not shown in tables.
+_PLACES_SHOWN = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,9 +56,9 @@ class Groups:
     Attributes:
         shares: (G, 3) mean share of the voters, and its central 95 % interval.
         orders: A posterior over the order of the items for each group.
-        model: "mallows" or "plackett_luce".
+        model: One of `MODELS`.
         thetas: (G, 2) mean and standard deviation of the dispersion, or of sigma for
-            "plackett_luce".
+            "plackett_luce"; (G, 2, J) if there are dispersions for each of J places.
         log_worths: (G, n) mean log worths, which add up to 0; None without worths.
         memberships: (R, G) the probability that a voter with each of the ballots is in each group.
         log_evidence: The log probability of the ballots.
@@ -79,6 +81,11 @@ class Groups:
     def scale(self) -> str:
         """The name of the parameter of each group that `thetas` holds."""
         return "theta" if self.log_worths is None else "sigma"
+
+    def scale_in_words(self, group: int) -> str:
+        """Return the mean of that parameter of a group, or the means for the first places."""
+        means = [f"{mean:.2f}" for mean in np.atleast_1d(self.thetas[group, 0])]
+        return ", ".join(means if len(means) <= _PLACES_SHOWN else [*means[:_PLACES_SHOWN], "..."])
 
 
 class ComparedGroups(NamedTuple):
@@ -163,7 +170,7 @@ class _Draws(NamedTuple):
     """Draws of the posterior, (num, ...), grouped by run."""
 
     ranks: np.ndarray  # (num, G, n)
-    thetas: np.ndarray  # (num, G)
+    thetas: np.ndarray  # (num, G, J)
     log_worths: np.ndarray  # (num, G, n), or (num, G, 0) without worths
     shares: np.ndarray  # (num, G)
     memberships: np.ndarray  # (num, R, G)
@@ -188,7 +195,7 @@ class _Run:
         voters = self._rng.permutation(np.repeat(np.arange(len(counts)), counts))
         self._counts, total = np.zeros(len(counts)), 0.0
         while len(voters):
-            gains, number = _most_at_once(self._log_mixtures(1.0), voters)
+            gains, number = _most_at_once(self._log_mixtures(self._log_p), voters)
             if number == 1:
                 # Of many items few particles know what the voter says.
                 total += self._add_in_parts(int(voters[0]))
@@ -212,9 +219,9 @@ class _Run:
             )
         return _Draws(*(np.concatenate(parts) for parts in zip(*kept, strict=True)))
 
-    def _log_mixtures(self, power: float) -> np.ndarray:
-        """(P, R) log probabilities of ballots raised to a power in each group, mixed by shares."""
-        return logsumexp(np.log(self._shares)[:, None] + power * self._log_p, axis=2)
+    def _log_mixtures(self, log_p: np.ndarray) -> np.ndarray:
+        """(P, R, G) log probabilities of ballots in groups -> (P, R) of ballots."""
+        return logsumexp(np.log(self._shares)[:, None] + log_p, axis=2)
 
     def _add_in_parts(self, voter: int) -> float:
         """Raise the probability of a voter's ballot to powers up to 1; return the log evidence.
@@ -222,20 +229,21 @@ class _Run:
         After the last power particles are not yet moved.
         """
         total, part = 0.0, 0.0
+
+        def gains(power: float) -> np.ndarray:
+            own = self._log_p[:, [voter]]
+            return (self._log_mixtures(power * own) - self._log_mixtures(part * own))[:, 0]
+
         while part < 1.0:
-            before = self._log_mixtures(part)[:, voter]
-            # Differences, at the next power by bisection.
             low, high = part, 1.0
-            gains = self._log_mixtures(high)[:, voter] - before
-            if _effective_share(gains) < _EFFECTIVE:
+            if _effective_share(gains(high)) < _EFFECTIVE:
                 for _ in range(_BISECTIONS):
                     middle = 0.5 * (low + high)
-                    gains = self._log_mixtures(middle)[:, voter] - before
-                    low, high = (
-                        (middle, high) if _effective_share(gains) >= _EFFECTIVE else (low, middle)
-                    )
+                    enough = _effective_share(gains(middle)) >= _EFFECTIVE
+                    low, high = (middle, high) if enough else (low, middle)
+            weights = gains(high)
             part = high
-            total += self._resample(self._log_mixtures(part)[:, voter] - before)
+            total += self._resample(weights)
             if part < 1.0:
                 self._move(_SWEEPS, voter, part)
         return total
@@ -250,11 +258,9 @@ class _Run:
         return float(logsumexp(gains)) - np.log(_PARTICLES)
 
     def _move(self, num_sweeps: int, newest: int = 0, part: float = 0.0) -> None:
-        for k in range(_PARTICLES):
-            self._voice.move(
-                k, self._counts, newest, part, self._shares[k], self._log_p[k], num_sweeps,
-                self._rng,
-            )  # fmt: skip
+        self._voice.move(
+            self._counts, newest, part, self._shares, self._log_p, num_sweeps, self._rng
+        )
 
 
 def _most_at_once(log_likelihoods: np.ndarray, voters: np.ndarray) -> tuple[np.ndarray, int]:
@@ -307,7 +313,7 @@ def _permuted(run: _Draws, names: np.ndarray) -> _Draws:
     """Put group ``names[k, g]`` of draw k in place g."""
     return _Draws(
         np.take_along_axis(run.ranks, names[:, :, None], 1),
-        np.take_along_axis(run.thetas, names, 1),
+        np.take_along_axis(run.thetas, names[:, :, None], 1),
         np.take_along_axis(run.log_worths, names[:, :, None], 1),
         np.take_along_axis(run.shares, names, 1),
         np.take_along_axis(run.memberships, names[:, None, :], 2),
@@ -353,11 +359,12 @@ def _summarised(
             )
         )  # fmt: skip
     low, high = np.quantile(together.shares, [0.025, 0.975], axis=0)
+    moments = np.stack([together.thetas.mean(axis=0), together.thetas.std(axis=0)], axis=1)
     return Groups(
         np.stack([together.shares.mean(axis=0), low, high], axis=1),
         tuple(orders),
         model,
-        np.stack([together.thetas.mean(axis=0), together.thetas.std(axis=0)], axis=1),
+        moments[..., 0] if moments.shape[-1] == 1 else moments,
         together.log_worths.mean(axis=0) if together.log_worths.size else None,
         together.memberships.mean(axis=0),
         value,

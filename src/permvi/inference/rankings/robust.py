@@ -7,6 +7,7 @@ drawn with replacement show how much the order depends on who happened to vote.
 
 import numpy as np
 
+from permvi.inference.rankings.families import GAPS
 from permvi.inference.rankings.solve import Answer
 from permvi.models._predictive import Finding, draw_choices, group_tests, simulated_judges
 from permvi.posterior import ModelCheck, Posterior
@@ -116,8 +117,7 @@ def simulate(answer: Answer, items: np.ndarray, num: int, rng: np.random.Generat
         return _by_cycles(true, theta, num, rng)
     from permvi.inference.rankings import subset_kernels
 
-    power = {"footrule": 1.0, "spearman": 2.0}[answer.name]
-    costs = np.abs(np.subtract.outer(true, np.arange(size))).astype(float) ** power
+    costs = GAPS[answer.name](np.subtract.outer(true, np.arange(size)).astype(float))
     if size <= 12:
         none = np.zeros((size, size))
         before, after, _ = subset_kernels.optima(none, costs, 0.0)

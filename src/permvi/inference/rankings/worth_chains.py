@@ -56,14 +56,14 @@ def moments(
     from permvi.inference.rankings import group_worth_kernels
 
     rng = np.random.default_rng([seed, 3])
-    log_worths, sigmas = start[None].copy(), np.ones(1)
-    # All voters are one group.
-    state = log_worths, sigmas, np.ones(1), np.zeros((len(counts), 1))
+    log_worths, sigmas = start[None, None].copy(), np.ones((1, 1))
+    # All voters are one group of one particle.
+    state = log_worths, sigmas, np.ones((1, 1)), np.zeros((1, len(counts), 1))
     points, logs = np.zeros((_STATES, len(start))), np.zeros(_STATES)
     group_worth_kernels.move_groups(*ballots, counts, 0, 0.0, *state, _STATES // 5, rng)
     for k in range(_STATES):
         group_worth_kernels.move_groups(*ballots, counts, 0, 0.0, *state, _THIN, rng)
-        points[k], logs[k] = log_worths[0], np.log(sigmas[0])
+        points[k], logs[k] = log_worths[0, 0], np.log(sigmas[0, 0])
     return [_moments_near(log_sigma, points, logs) for log_sigma in log_sigmas.tolist()]
 
 

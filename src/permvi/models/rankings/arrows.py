@@ -12,14 +12,20 @@ from permvi.models.rankings.preflib import Orders
 _TIED = re.compile(r"=|\s~\s")
 # A count in front of a ballot, "12:" or "12 x".
 _COUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?::|[x×]\s)\s*(.*)")
+# What is no part of an item's name if the rest is one: "3,", "x,", "2." or "2)" in front.
+_PREFIX = re.compile(r"(?:[^,]*,|\d+[.)]?\s)\s*(.+)")
 
 
 def is_arrows(path: Path) -> bool:
-    """Return whether every line of a text file has an arrow, but for comments."""
+    """Return whether the first line of a text file and most others have an arrow.
+
+    Comments do not count.
+    """
     if _sources.cells(path, _sources.content(path)) is not None:
         return False
     lines = _ballots(path)
-    return bool(lines) and all(">" in line for _, line in lines)
+    arrows = [">" in line for _, line in lines]
+    return any(arrows[:1]) and sum(arrows) > 0.5 * len(arrows)
 
 
 def read(path: Path) -> Orders:
@@ -34,7 +40,7 @@ def read(path: Path) -> Orders:
 def parse(path: Path, lines: list[tuple[int, str]]) -> Orders:
     """Read ballots that are given with the numbers of their lines, as `read` does."""
     items: dict[str, int] = {}
-    groups, counts = [], []
+    groups, counts, firsts = [], [], []
     for number, line in lines:
         counted = _COUNT.fullmatch(line)
         text = counted[2] if counted else line
@@ -52,8 +58,17 @@ def parse(path: Path, lines: list[tuple[int, str]]) -> Orders:
         for k, name in enumerate(names):
             if name in names[:k]:
                 raise ValueError(f"{at(path, number)}: expected {name!r:.60} once, got it again.")
+        firsts.append(names[0])
         groups.append([tuple(items.setdefault(name, len(items)) for name in g) for g in listed])
         counts.append(float(counted[1]) if counted else 1.0)
+    for (number, _), ballot in zip(lines, firsts, strict=True):
+        prefixed = _PREFIX.fullmatch(ballot)
+        if prefixed and prefixed[1] in items:
+            raise ValueError(
+                f"{at(path, number)}: expected an item before the first '>', got {ballot!r:.60} "
+                f"where {prefixed[1]!r:.60} is one; write '3: A > B' for a count, and leave other "
+                "things out."
+            )
     return Orders(list(items), groups, counts, [])
 
 

@@ -28,15 +28,20 @@ ITEMS = (
 )  # fmt: skip
 VALUES = {"rank": "ranks", "ranking": "ranks", "position": "ranks"}
 VALUES |= dict.fromkeys(("rating", "score", "ratings", "scores", "stars", "points"), "ratings")
+# Names of a first column that forms save with each answer, in lower case without spaces.
+_STAMPS = ("timestamp", "date", "time", "submitted", "email", "emailaddress")
 # Names of a first column that programs save with a table: numbers of rows, or names of judges.
 _INDEX = ("", "unnamed: 0", "index")
 # What stands for an empty cell among numbers.
 _MISSING = ("na", "n/a", "nan", "none", "null", "-", "?")
+# What stands for no item in the columns of a ballot.
+SKIPPED = (*_MISSING, "skipped", "undervote", "blank")
 TIES = ("tie", "tied", "draw")
 _RESULTS = ("result", "results", "outcome")
 # What a column of winners holds if there was none.
 NOBODY = ("", "none", "both", *TIES)
-FALSE = ("", "0", "no", "false", "n")
+TRUE = (*TIES, "1", "1.0", "yes", "true", "y", "t", "x")
+FALSE = ("", "0", "0.0", "no", "false", "n", "f")
 # Names of places in an order: "1st", "rank 2", "third choice".
 _ORDINALS = (
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
@@ -46,6 +51,7 @@ _KINDS = "rank|place|position|pos|choice|pref|preference|rk|pick|vote"
 _PLACE = re.compile(
     rf"({_KINDS})[ _.-]*\d+|(\d+(st|nd|rd|th)|{'|'.join(_ORDINALS.split())})([ _.-]*({_KINDS}))?"
 )
+_ORDINAL = re.compile(rf"(\d+(?=st|nd|rd|th)|{'|'.join(_ORDINALS.split()[:20])})\D*")
 _FEWEST_JUDGES = 3
 # If this share of all rows are complete rankings, the others are mistakes or sums.
 _MOST_ROWS = 0.7
@@ -62,8 +68,11 @@ class Table:
         self.count = next((k for k, name in enumerate(self.names) if name in _COUNTS), None)
         self.index = 0 if self._first_counts_rows() else None
         first = 0 if self.index is None else 1
+        self._number_places()
         usual = _JUDGES if first else (*_JUDGES, *_INDEX)
-        self.judge = first if self.plain[first] in usual else None
+        self.judge = first if self.plain[first] in (*usual, *_STAMPS) else None
+        if self.judge is not None and self.plain[first] in _STAMPS:
+            self.notes.append(f"ignored column {header.cells[first].strip()!r:.40}")
         if self.judge is None and self.long is None and self._is_text(first):
             self.judge = first
             self.notes.append(f"column {header.cells[first].strip()!r:.40} names the judges")
@@ -83,6 +92,27 @@ class Table:
             lines = "a line that begins" if comments == 1 else f"{comments} lines that begin"
             table.notes.append(f"skipped {lines} with #")
         return table
+
+    def _number_places(self) -> None:
+        """Replace cells such as ``1st`` or ``second choice`` by ranks, below names of items."""
+        columns = range(len(self.names))
+        cells = {k: [row.cells[k].strip().lower() for row in self.rows if k < len(row.cells)]
+                 for k in columns}  # fmt: skip
+        ranked = [
+            k
+            for k in columns
+            if any(cells[k])
+            and not _PLACE.fullmatch(self.names[k])
+            and all(not cell or (_PLACE.fullmatch(cell) and _ORDINAL.fullmatch(cell))
+                    for cell in cells[k])
+        ]  # fmt: skip
+        if len(ranked) < 2:
+            return
+        shown = next(cell for cell in cells[ranked[0]] if cell)
+        self.notes.append(f"cells such as {shown!r:.40} are taken for ranks")
+        for place, row in enumerate(self.rows):
+            own = [_rank(cell) if k in ranked else cell for k, cell in enumerate(row.cells)]
+            self.rows[place] = row._replace(cells=own)
 
     @property
     def columns(self) -> list[int]:
@@ -218,10 +248,11 @@ class Table:
         if not whole or (repeats and not all(row.count(1.0) == 1 for row in values if row)):
             self._check_wins()
             return "ratings"
+        odd = next(k for k, row in enumerate(values) if not is_ranking(row, size))
         raise ValueError(
-            f"{self.path}: expected to tell orders, ranks and ratings apart, got whole numbers "
-            f"other than ranks from 1 to {size} under names that are no places; give the "
-            "format."
+            f"{at(self.path, self.rows[odd].line)}: expected to tell orders, ranks and ratings "
+            f"apart, got whole numbers other than ranks from 1 to {size} under names that are no "
+            "places; give the format."
         )
 
     def _check_wins(self) -> None:
@@ -294,7 +325,8 @@ class Table:
             )
         if numbers and words and self.arrows is None:
             raise ValueError(
-                f"{self.path}: expected items, ranks or ratings in all columns, got names in "
+                f"{at(self.path, self.header.line)}: expected items, ranks or ratings in all "
+                "columns, got names in "
                 f"column {name[words[0]]} and numbers in column {name[numbers[0]]}; name the "
                 "columns judge, item and rank or rating, or winner and loser, or give the format."
             )
@@ -341,6 +373,14 @@ class Table:
         notes = [f"ignored column {self.header.cells[k].strip()!r:.40}" for k in sorted(ignored)]
         notes += numbers.notes
         return Orders(list(items), [order_by_rank(row) for row in rows], [1.0] * len(rows), notes)
+
+
+def _rank(cell: str) -> str:
+    """``2nd choice`` or ``second`` -> ``2``; nothing for an empty cell."""
+    found = _ORDINAL.fullmatch(cell.strip().lower())
+    if found is None:
+        return ""
+    return found[1] if found[1].isdecimal() else str(_ORDINALS.split().index(found[1]) + 1)
 
 
 def _number(cell: str) -> float:

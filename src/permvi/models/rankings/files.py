@@ -1,5 +1,6 @@
 """Read ballots from files: PrefLib, lines with arrows, and CSV files of several forms."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from permvi._checks import one_of
-from permvi._csv import Numbers, at, check_names, check_width, is_number
+from permvi._csv import Numbers, Row, at, check_names, check_width, is_number
 from permvi.models.rankings import arrows, columns, preflib
 from permvi.models.rankings.ballots import Ballots, Group, Unranked, order_by_rank
 from permvi.models.rankings.columns import Table, is_missing
@@ -15,6 +16,10 @@ from permvi.models.rankings.preflib import Orders
 
 FORMATS = ("auto", "preflib", "arrows", "orders", "ranks", "ratings", "comparisons")
 
+# What voting machines write for two marks in one column.
+_OVERVOTE = "overvote"
+# What people write between tied items, besides braces.
+_SLASH = re.compile(r"\s*[/=|&+]\s*")
 # The most rankings of a file, all counts together.
 _MOST = 1e9
 _MEANING = {
@@ -55,7 +60,7 @@ def read(path: Path, format: str = "auto", unranked: Unranked = "absent") -> Rea
             found = table.as_arrows(table.arrows)
         else:
             found = table.as_long(kind, *table.long) if table.long else _READERS[kind](table)
-        found = found._replace(notes=[*table.notes, *found.notes])
+        found = found._replace(notes=[*dict.fromkeys([*table.notes, *found.notes])])
     listed = [groups for groups, n in zip(found.groups, found.counts, strict=True) if groups and n]
     lower: dict[str, str] = {}
     for item in found.items:
@@ -121,7 +126,7 @@ def _comparisons(table: Table) -> Orders:
                 f"{at(table.path, row.line)}: expected two items, got {pair[0]!r:.60} twice."
             )
         won = row.cells[winner].strip()
-        tied = tie is not None and row.cells[tie].strip().lower() not in columns.FALSE
+        tied = tie is not None and _is_marked(table, row, tie)
         tied = tied or (won not in pair and won.lower() in columns.NOBODY)
         one, other = (items.setdefault(name, len(items)) for name in sorted(pair, key=won.__ne__))
         groups.append([(one, other)] if tied else [(one,), (other,)])
@@ -129,15 +134,30 @@ def _comparisons(table: Table) -> Orders:
     return Orders(list(items), groups, counts, notes)
 
 
+def _is_marked(table: Table, row: Row, column: int) -> bool:
+    """Whether a cell says yes; an empty one says no."""
+    cell = row.cells[column].strip()
+    if cell.lower() not in (*columns.TRUE, *columns.FALSE):
+        place = at(table.path, row.line, column + 1, table.header.cells[column].strip())
+        raise ValueError(f"{place}: expected yes or no, got {cell!r:.40}.")
+    return cell.lower() in columns.TRUE
+
+
 def _orders(table: Table) -> Orders:
     path, listing = table.path, table.listed
     items: dict[str, int] = {}
-    groups, counts = [], []
+    groups, counts, skipped = [], [], []
     for row in table.rows:
         if len(row.cells) > len(table.names):
             check_width(path, row, len(table.names))
+        cells = [row.cells[k].strip() for k in listing if k < len(row.cells)]
+        skipped += [cell for cell in cells if cell.lower() in columns.SKIPPED]
+        if _OVERVOTE in map(str.lower, cells):
+            raise ValueError(
+                f"{at(path, row.line)}: expected items, got {_OVERVOTE!r}; leave such cells empty."
+            )
         entries = arrows.entries(
-            path, row.line, [row.cells[k] for k in listing if k < len(row.cells)]
+            path, row.line, ["" if cell.lower() in columns.SKIPPED else cell for cell in cells]
         )
         listed: list[str] = [name for group in entries for name in group]
         for k, name in enumerate(listed):
@@ -145,10 +165,28 @@ def _orders(table: Table) -> Orders:
                 raise ValueError(f"{at(path, row.line)}: expected {name!r:.60} once, got it again.")
         groups.append([tuple(items.setdefault(name, len(items)) for name in g) for g in entries])
         counts.append(table.counted(row))
+    if len(listing) < 2:
+        only = ", ".join(table.header.cells)
+        raise ValueError(
+            f"{at(path, table.header.line)}: expected two columns of items or more, got "
+            f"{only!r:.60}."
+        )
     if len(groups) > 1 and len(items) == sum(len(group) for row in groups for group in row):
         raise ValueError(
-            f"{path}: expected rankings of the same items, got rows that have no item in common."
+            f"{at(path, table.rows[1].line)}: expected rankings of the same items, got rows that "
+            "have no item in common."
         )
+    joined = {
+        items[name]: name
+        for name in items
+        if len(parts := _SLASH.split(name)) > 1 and all(part in items for part in parts)
+    }
+    for row, ballot in zip(table.rows, groups, strict=True) if joined else ():
+        for item in (item for group in ballot for item in group if item in joined):
+            raise ValueError(
+                f"{at(path, row.line)}: expected ties in braces, as in {{A,B}}, got "
+                f"{joined[item]!r:.60}."
+            )
     header = [table.header.cells[k].strip() for k in listing]
     others = [table.header.cells[k].strip() for k in table.columns if k not in listing]
     # A column before those of items has the judges, and columns that are no places anything.
@@ -156,6 +194,8 @@ def _orders(table: Table) -> Orders:
         f"ignored column {name!r:.40}" if table.places else f"column {name!r:.40} names the judges"
         for name in others
     ]
+    if skipped:
+        notes.append(f"cells such as {skipped[0]!r} are taken for empty ones")
     if len(set(header)) == len(header) > 1 and all(name in items for name in header):
         groups.insert(0, [(items[name],) for name in header])
         counts.insert(0, 1.0)

@@ -66,6 +66,8 @@ def read(path: Path) -> Orders:
 def _read_today(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
     names: dict[int, str] = {}
     kind, size, voters = kind_of(path).removeprefix("."), None, None
+    # The lines that hold the type and the number of items.
+    typed, sized = lines[0][0], lines[0][0]
     ballots = []
     for line, text in lines:
         if not text.startswith("#"):
@@ -84,16 +86,27 @@ def _read_today(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
                 )
             names[int(named[1])] = _unquoted(value)
         elif key.upper() == "DATA TYPE":
-            kind = value.lower()
+            kind, typed = value.lower(), line
         elif key.upper() == "NUMBER ALTERNATIVES":
-            size = _whole(path, line, value, "a number of alternatives")
+            size, sized = _whole(path, line, value, "a number of alternatives"), line
         elif key.upper() == "NUMBER VOTERS":
             voters = _whole(path, line, value, "a number of voters")
     if kind not in KINDS:
         raise ValueError(
-            f"{path}: expected a file of PrefLib of type {', '.join(KINDS)}, got {kind!r:.20}."
+            f"{at(path, typed)}: expected a file of PrefLib of type {', '.join(KINDS)}, got "
+            f"{kind!r:.20}."
         )
-    return _collect(path, kind, names, size, voters, ballots)
+    if size is not None and names and len(names) != size:
+        raise ValueError(
+            f"{at(path, sized)}: expected the number of names in the header, {len(names)}, got "
+            f"{size}."
+        )
+    _check_ballots(path, lines, ballots)
+    found = _collect(path, kind, names, size, voters, ballots)
+    ending = kind_of(path).removeprefix(".")
+    if ending in KINDS and ending != kind:
+        found.notes.append(f"the header says {kind}, the name of the file {ending}")
+    return found
 
 
 def _read_old(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
@@ -111,7 +124,9 @@ def _read_old(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
             )
         names[item] = _unquoted(name.strip())
     if len(rest) <= size:
-        raise ValueError(f"{path}: expected totals and orders after {size} names, got no more.")
+        raise ValueError(
+            f"{at(path, lines[-1][0])}: expected totals and orders after {size} names, got no more."
+        )
     line, totals = rest[size]
     if not _TOTALS.fullmatch(totals):
         raise ValueError(
@@ -123,7 +138,15 @@ def _read_old(path: Path, lines: Sequence[tuple[int, str]]) -> Orders:
     for line, text in rest[size + 1 :]:
         count, _, order = text.partition(",")
         ballots.append((line, count, order))
+    _check_ballots(path, lines, ballots)
     return _collect(path, kind_of(path).removeprefix("."), names, size, voters, ballots)
+
+
+def _check_ballots(
+    path: Path, lines: Sequence[tuple[int, str]], ballots: Sequence[tuple[int, str, str]]
+) -> None:
+    if not ballots:
+        raise ValueError(f"{at(path, lines[-1][0])}: expected orders after the header, got none.")
 
 
 def _collect(
@@ -136,8 +159,6 @@ def _collect(
 ) -> Orders:
     numbers = sorted(names) or list(range(1, (size or 0) + 1))
     notes = []
-    if size is not None and len(numbers) != size:
-        raise ValueError(f"{path}: expected names of {size} items, got {len(numbers)}.")
     items: list[str] = []
     for number in numbers:
         name = names.get(number) or str(number)
@@ -161,8 +182,6 @@ def _collect(
                 f"{at(path, line)}: expected all {len(items)} items in a file of type {kind}, got "
                 f"{listed}."
             )
-    if not groups:
-        raise ValueError(f"{path}: expected orders after the header, got none.")
     if voters is not None and voters != sum(counts):
         notes.append(f"the header counts {voters:,} voters and the orders {sum(counts):,.0f}")
     return Orders(items, groups, counts, notes)
