@@ -42,6 +42,7 @@ def fake_study(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 def test_the_script_reproduces_the_transforms(tmp_path):
     done = subprocess.run(
         [str(SCRIPT), "reproduce", "transforms", "--out", str(tmp_path / "demo")],

@@ -5,6 +5,7 @@ import pytest
 from benchmarks import first_fit
 
 
+@pytest.mark.slow
 def test_each_fit_has_a_process_with_an_empty_and_one_with_a_full_cache():
     empty, full = first_fit.run(["points"], [3], ["exact", "gibbs"])
     assert (empty["cache"], full["cache"]) == ("empty", "full")

@@ -152,6 +152,7 @@ def test_a_process_is_killed_and_measured(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::permvi.FitWarning")
+@pytest.mark.slow
 def test_parts_are_written_together(tmp_path, monkeypatch):
     monkeypatch.setattr(linear_truth, "CACHE", tmp_path)
     out = ["--out", str(tmp_path)]

@@ -176,7 +176,7 @@ def test_checkpoints_of_a_task_that_was_saved_do_not_stay(tmp_path, monkeypatch)
     assert visible(tmp_path / "out") == visible(tmp_path / "at_once")
 
 
-@pytest.mark.parametrize(("workers", "kills"), [(1, 6), (2, 2)])
+@pytest.mark.parametrize(("workers", "kills"), [(1, 6), pytest.param(2, 2, marks=pytest.mark.slow)])
 def test_killed_runs_go_on_to_the_same_table(tmp_path, workers, kills):
     reference = tmp_path / "reference"
     command = [sys.executable, "-m", "tests.experiments.toy_run"]

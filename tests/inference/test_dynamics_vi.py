@@ -69,7 +69,7 @@ def ridge(model, perms):
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        ("rounding", ROUNDING),
+        pytest.param("rounding", ROUNDING, marks=pytest.mark.slow),
         pytest.param("rounding", ROUNDING_ONE, marks=pytest.mark.slow),
         # Two neurons that are exchanged in both worms are an optimum of independent rows, too.
         pytest.param("naive", {"num_restarts": 4}, marks=pytest.mark.slow),
@@ -136,6 +136,7 @@ def test_power_and_temperature_move_over_the_annealed_steps():
     assert last_stage(numbers) == Stage(numbers.temperature, 1)
 
 
+@pytest.mark.slow
 def test_tempered_fits_forget_the_density(rng):
     # At a power of nearly nothing until the end the prior of a latent is its posterior.
     case = problem(

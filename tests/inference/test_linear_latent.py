@@ -28,7 +28,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "plain" else []) for name in CASES],
+)
 def test_exact_solutions_at_few_values_are_as_good_as_at_many(name):
     model = CASES[name]()
     exact = pv.fit(model, method="exact")

@@ -350,7 +350,7 @@ def test_it_agrees_with_enumeration(name, model):
         assert not found.marginals[~np.asarray(model.mask)].any()
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.2])
+@pytest.mark.parametrize("noise", [pytest.param(0.0, marks=pytest.mark.slow), 0.2])
 def test_leaves_have_their_exact_marginals_and_evidence(noise):
     case = graphs.leaves(80, noise, seed=1)
     wanted = case.marginals

@@ -108,6 +108,7 @@ def test_a_lesser_mode_is_known_though_tabu_search_leaves_it():
     assert by_row.mean() < 0.03
 
 
+@pytest.mark.slow
 def test_the_tolerance_is_that_of_items(rng):
     """A graph in a larger one: of the 16 rows of the square form, 12 fill up."""
     A = rng.normal(size=(4, 4)) + np.eye(4)

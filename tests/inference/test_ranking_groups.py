@@ -153,7 +153,10 @@ def test_the_evidence_of_two_groups_is_that_of_all_orders_shares_and_dispersions
     assert found.log_evidence_se < 0.5
 
 
-@pytest.mark.parametrize(("kind", "num_groups"), [("strict", 2), ("tied", 2), ("tied", 3)])
+@pytest.mark.parametrize(
+    ("kind", "num_groups"),
+    [pytest.param("strict", 2, marks=pytest.mark.slow), ("tied", 2), ("tied", 3)],
+)
 def test_the_evidence_of_groups_with_worths_is_that_of_all_memberships(kind, num_groups):
     ballots = BALLOTS[kind]
     found = groups.solve(ballots, num_groups, seed=1, model="plackett_luce")

@@ -47,6 +47,7 @@ def test_a_family_that_holds_one_mode_is_not_trusted(two_modes):
     assert limited.num_evaluations <= 2_000
 
 
+@pytest.mark.slow
 def test_the_default_weighs_both_modes(two_modes):
     found = pv.fit(two_modes)
     assert (found.method, found.diagnostics.verdict) == ("mcmc", "trust")

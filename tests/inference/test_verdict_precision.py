@@ -85,6 +85,7 @@ def test_latents_of_large_densities_are_integrated_out_exactly(rng, single):
     assert large.latents["factor"].mean == pytest.approx(plain.latents["factor"].mean, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_chains_with_other_latents_state_the_rounding(rng, single):
     scores = rng.normal(size=(4, 4))
     for constant in (0.0, 1e7):

@@ -28,7 +28,7 @@ def quick(family, **changes):
 @pytest.mark.parametrize(
     ("family", "density"),
     [
-        ("rounding", gaussian_density),
+        pytest.param("rounding", gaussian_density, marks=pytest.mark.slow),
         pytest.param("stick_breaking", linear_density, marks=pytest.mark.slow),
         pytest.param("rounding", linear_density, marks=pytest.mark.slow),
         pytest.param("stick_breaking", gaussian_density, marks=pytest.mark.slow),
