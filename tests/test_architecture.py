@@ -162,6 +162,16 @@ def test_files_and_lines_stay_few():
     assert sum(len(path.read_text().splitlines()) for path in files) <= 71_200
 
 
+@pytest.mark.parametrize("command", ["match", "rank", "track"])
+def test_commands_share_what_they_note_and_write(command):
+    text = (SOURCE / "_cli" / f"{command}.py").read_text()
+    assert "input_notes" in text
+    assert "from permvi._cli.outputs import Outputs" in text
+    # Nothing of it is opened or printed beside them.
+    assert "open(" not in text
+    assert "csv.writer" not in text
+
+
 def test_the_public_names_load_and_no_others():
     for name in permvi.__all__:
         assert getattr(permvi, name) is not None

@@ -187,6 +187,15 @@ def test_one_worm_in_a_table_and_what_the_model_would_say(identify, files, tmp_p
     np.testing.assert_allclose(found.marginals, expected.marginals, atol=1e-6)
 
 
+def test_options_of_the_method(identify, files, tmp_path):
+    known = ["--known", write_csv(tmp_path / "k.csv", ["neuron", "identity"], one_worm(files))]
+    result = identify(["left"], *known, "--option", "num_restarts=2", "--json")
+    assert json.loads(result.stdout)["settings"]["num_restarts"] == 2
+    refused = identify(["left"], *known, "--option", "restarts=2")
+    assert refused.exit_code == 2
+    assert "num_restarts" in refused.stderr
+
+
 def one_worm(files):
     return [
         (row["neuron"], row["identity"]) for row in rows_of(files["known"]) if row["worm"] == "left"
