@@ -302,6 +302,18 @@ def test_impossible_matchings_do_not_derail_training():
     assert posterior.marginals[0, 0] == 0
 
 
+def test_rows_without_a_choice_have_no_features():
+    # The last of three items is left over in turn, and one matching alone tells nothing.
+    choices = np.array([[[0, 1, -1]], [[-1, 0, 1]], [[1, -1, 0]], [[0, -1, 1]]])
+    scores = np.arange(6.0).reshape(3, 2)
+    taken = choices[:, 0] >= 0
+    values = (scores[np.arange(3), choices[:, 0]] * taken).sum(axis=1)
+    table = warm_start.regression_table(choices, values, 2)
+    fitted = (table[0][np.arange(3), choices[:, 0]] * taken).sum(axis=1)
+    np.testing.assert_allclose(fitted - fitted.mean(), values - values.mean(), atol=1e-5)
+    assert not warm_start.regression_table(choices[:1], values[:1], 2).any()
+
+
 def test_a_linear_stand_in_is_found_by_regression_and_checked(rng):
     choices = np.stack([rng.permutation(5) for _ in range(100)])[:, None]
     table = rng.normal(size=(5, 5))

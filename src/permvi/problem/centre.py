@@ -95,6 +95,11 @@ def _by_prices(table: np.ndarray) -> tuple[np.ndarray, float] | None:
     if choice is None:
         return None
     reduced = reduce_by_prices(table, choice, residual_graph(table, choice))
+    # What float64 has rounded away may be far above zero for float32.
+    finite = np.isfinite(reduced)
+    terms = np.abs(table[finite] / 2) + np.abs(table[finite] / 2 - reduced[finite] / 2)
+    noise = np.abs(reduced[finite]) <= 8 * np.finfo(np.float64).eps * terms
+    reduced[finite] = np.where(noise, 0.0, np.minimum(reduced[finite], 0.0))
     return _floored(reduced), float(LogWeights(table).of(choice))
 
 

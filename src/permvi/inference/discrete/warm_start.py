@@ -64,11 +64,15 @@ def _slope(problem: Problem, X: jax.Array) -> jax.Array:
 
 
 def regression_table(choices: np.ndarray, values: np.ndarray, num_choices: int) -> np.ndarray:
-    """Return the linear function (S, n, C) that fits log densities of choices (num, S, n) best."""
+    """Return the linear function (S, n, C) that fits log densities of choices (num, S, n) best.
+
+    Rows that choose nothing, -1, have no features.
+    """
     features = _one_hot(choices, num_choices)
     centred = features - features.mean(axis=0)
     u, s, vt = np.linalg.svd(centred, full_matrices=False)
-    shrunk = s / (s**2 + _RIDGE * s[0] ** 2)
+    # Nothing changes if there is only one choice.
+    shrunk = s / (s**2 + _RIDGE * s[0] ** 2) if s[0] > 0 else s
     weights = vt.T @ (shrunk * (u.T @ (values - values.mean())))
     return weights.reshape(*choices.shape[1:], num_choices)
 
@@ -218,4 +222,4 @@ def _stick_logits(log_marginals: np.ndarray) -> np.ndarray:
 
 
 def _one_hot(choices: np.ndarray, num_choices: int) -> np.ndarray:
-    return np.eye(num_choices)[choices].reshape(len(choices), -1)
+    return np.eye(num_choices + 1)[choices, :-1].reshape(len(choices), -1)
